@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole story on one screen: read, check, plan, multiply, finish. A line a stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mmaemu import plan, request, tensors, validation
+from mmaemu.backends import registry
+from mmaemu.backends.interface import Progress, Scales
+from mmaemu.model import epilogue
+from mmaemu.model.formats import AnyBits
+from mmaemu.plan import Plan
+from mmaemu.profiles import Profile
+from mmaemu.request import Request, Splitk
+
+
+def scaled_mm(
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    bias: Any = None,
+    scale_result: Any = None,
+    out_dtype: Any = None,
+    use_fast_accum: bool = False,
+    *,
+    profile: str | Profile | None = None,
+    splitk: int | Splitk | None = None,
+    backend: str = "auto",
+    progress: Progress | None = None,
+) -> Any:
+    """What `torch._scaled_mm` returns on the profile's GPU, bit for bit: [M, N] of `out_dtype`.
+
+    NaN results are the one NaN of the output type (float32 0x7FFFFFFF, 16-bit 0x7FFF, fp8 0x7F). fp8 outputs saturate,
+    the others overflow to infinity. K = 0 gives zeros and ignores the scales; M or N = 0 an empty result.
+
+    a: [M, K] row-major, b: [K, N] column-major, float8_e4m3fn or float8_e5m2 (not e5m2 twice), K and N multiples of
+    16; scale_a, scale_b: one float32 each; scale_result: one float32, for fp8 outputs. Operands are torch tensors,
+    numpy and ml_dtypes arrays, or Bits; the result comes back as `a` went in. out_dtype defaults to a's type, as
+    torch's does.
+
+    profile: a name of `mmaemu.profiles.names()` or a Profile (default MMAEMU_PROFILE, else `profiles.DEFAULT`). splitk:
+    (S, scheme) or S in place of the library's own choice. progress: called with (tiles done, tiles in all).
+
+    Raises ReferenceRejectsError where torch or cuBLASLt would refuse, UnsupportedFeatureError where mmaemu has not
+    modelled the call, BackendUnavailableError where this machine cannot run it, InvalidInputError for arguments that
+    are malformed in mmaemu's own terms.
+    """
+    call = request.build(
+        a, b, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum,
+        profile=profile, splitk=splitk, backend=backend,
+    )  # fmt: skip
+    validation.validate(call)
+    words = finish(call, *_accumulate(call, progress))
+    return tensors.give_back(words, call.out_dtype, call.a)
+
+
+def accumulate(
+    a: Any,
+    b: Any,
+    *,
+    use_fast_accum: bool = False,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    out_dtype: Any = "float32",
+    profile: str | Profile | None = None,
+    splitk: int | Splitk | None = None,
+    backend: str = "auto",
+    progress: Progress | None = None,
+) -> Any:
+    """The float32 accumulators before the epilogue, [M, N]: `scaled_mm` up to its scales.
+
+    Operands, layouts and errors as in `scaled_mm`. The scales count only for split-K under a profile that scales
+    partials; out_dtype only for split-K schemes that keep partials in the output type.
+    """
+    one = np.ones((), np.float32)
+    call = request.build(
+        a, b, one if scale_a is None else scale_a, one if scale_b is None else scale_b, None, None, out_dtype,
+        use_fast_accum, profile=profile, splitk=splitk, backend=backend,
+    )  # fmt: skip
+    validation.validate(call)
+    _, words = _accumulate(call, progress)
+    return tensors.give_back(words, "float32", call.a)
+
+
+def _accumulate(call: Request, progress: Progress | None) -> tuple[Plan, AnyBits]:
+    layout = plan.make(call)
+    _, backend = registry.choose(call.backend)
+    words = backend.accumulate(call.a.data, call.b.data, scales_of(call), layout, threads=None, progress=progress)
+    return layout, words
+
+
+def finish(call: Request, layout: Plan, acc: AnyBits) -> AnyBits:
+    """Accumulators to output words. K = 0 is all zeros whatever the scales are."""
+    if layout.k == 0:
+        return np.zeros(acc.shape, layout.fmt_out.storage)
+    scales = scales_of(call)
+    scale_result = None if call.scale_result is None else call.scale_result.data.reshape(1, 1)
+    return epilogue.apply(
+        acc, scales.a, scales.b, scale_result,
+        out_dtype=layout.fmt_out, rule=layout.rule, already_scaled=layout.scales_partials,
+    )  # fmt: skip
+
+
+def scales_of(call: Request) -> Scales:
+    return Scales(call.scale_a.data.reshape(1, 1), call.scale_b.data.reshape(1, 1))

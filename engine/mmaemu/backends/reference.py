@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The oracle: model/ applied to tiles of the result, in numpy integers.
+
+A tile is small enough for its temporaries to stay in the processor's cache; tiles go to threads, for numpy lets go of
+the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmaemu.backends.interface import Progress, Scales
+from mmaemu.model import accumulator, chain, epilogue, ieee, reduction
+from mmaemu.model.decode import Decoded
+from mmaemu.model.formats import F32, AnyBits
+from mmaemu.plan import Plan, Split
+
+TILE_M, TILE_N = 8, 256
+
+
+@dataclass(frozen=True)
+class _Tile:
+    rows: slice
+    columns: slice
+
+
+def accumulate(
+    a: AnyBits, b: AnyBits, scales: Scales, plan: Plan, *, threads: int | None = None, progress: Progress | None = None
+) -> AnyBits:
+    """[M, N] float32 words: the sum over K as the plan lays it out, before the epilogue.
+
+    a: [M, K] words, b: [K, N] words, any strides. K = 0 gives +0 everywhere. `scales` count only where the plan scales
+    partials before their reduction. A raised exception in `progress` stops the work.
+    """
+    out = np.zeros((plan.m, plan.n), np.uint32)
+    if plan.k == 0 or out.size == 0:
+        return out
+    tiles = list(_tiles(plan.m, plan.n))
+
+    def run(tile: _Tile) -> None:
+        partials = [_partial(a[tile.rows], b[:, tile.columns], split, plan) for split in plan.splits]
+        out[tile.rows, tile.columns] = _reduce(partials, _of_tile(scales, tile), plan)
+
+    workers = min(thread_count(threads), len(tiles))
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(run, tile) for tile in tiles]
+        try:
+            for done, future in enumerate(futures, 1):
+                future.result()
+                if progress is not None:
+                    progress(done, len(tiles))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return out
+
+
+def thread_count(threads: int | None) -> int:
+    """`threads`, else MMAEMU_THREADS, else the processors that this process may use."""
+    if threads is None:
+        threads = int(os.environ.get("MMAEMU_THREADS", 0)) or len(os.sched_getaffinity(0))
+    return max(threads, 1)
+
+
+def _tiles(m: int, n: int) -> Iterator[_Tile]:
+    for column in range(0, n, TILE_N):
+        for row in range(0, m, TILE_M):
+            yield _Tile(slice(row, row + TILE_M), slice(column, column + TILE_N))
+
+
+def _partial(a: AnyBits, b: AnyBits, split: Split, plan: Plan) -> AnyBits:
+    """One split's float32 words: chunks restart from zero and join in order."""
+    total = None
+    for start, stop in split.chunks:
+        chunk = _chunk(a[:, start:stop], b[start:stop], plan)
+        total = chunk if total is None else ieee.add(total, chunk)
+    assert total is not None, "a split has at least one chunk"
+    return total
+
+
+def _chunk(a: AnyBits, b: AnyBits, plan: Plan) -> AnyBits:
+    rule = plan.instruction.rule
+    left = _as_rows(chain.operand(a.T, plan.fmt_a, rule))
+    right = _as_columns(chain.operand(b, plan.fmt_b, rule))
+    start = accumulator.zeros((a.shape[0], b.shape[1]), F32)
+    return accumulator.write(chain.run(left, right, start, F32, rule), F32, rule)
+
+
+def _as_rows(operand: Decoded) -> Decoded:
+    return operand[:, :, None]
+
+
+def _as_columns(operand: Decoded) -> Decoded:
+    return operand[:, None, :]
+
+
+def _reduce(partials: list[AnyBits], scales: Scales, plan: Plan) -> AnyBits:
+    if plan.scales_partials:
+        partials = [epilogue.apply_scales(partial, scales.a, scales.b, plan.rule) for partial in partials]
+    return reduction.reduce(
+        partials, plan.scheme, lambda partial: epilogue.convert(partial, plan.fmt_out, plan.rule), plan.fmt_out
+    )
+
+
+def _of_tile(scales: Scales, tile: _Tile) -> Scales:
+    def part(words: AnyBits) -> AnyBits:
+        rows = tile.rows if words.shape[0] > 1 else slice(None)
+        columns = tile.columns if words.shape[1] > 1 else slice(None)
+        return words[rows, columns]
+
+    return Scales(part(scales.a), part(scales.b))

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TOML tables to profiles, with every value checked: a malformed table never reaches the arithmetic."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from mmaemu.errors import InvalidInputError
+from mmaemu.model import formats
+from mmaemu.profiles import gemm, instruction
+from mmaemu.profiles.facts import CONFIDENCES, Fact
+from mmaemu.profiles.instruction import Instruction
+
+_DATA = resources.files("mmaemu.profiles") / "data"
+
+_MAX_FRACTION_BITS = 30
+_MAX_GROUP = 64
+
+
+def device_names() -> list[str]:
+    return sorted(entry.name.removesuffix(".toml") for entry in (_DATA / "devices").iterdir())
+
+
+def family_names() -> list[str]:
+    return sorted(entry.name.removesuffix(".toml") for entry in (_DATA / "instructions").iterdir())
+
+
+@cache
+def device_table(name: str) -> Mapping[str, Any]:
+    return _read("devices", name, "mmaemu-profile/1")
+
+
+@cache
+def instruction_table(family: str) -> Mapping[str, Any]:
+    return _read("instructions", family, "mmaemu-instructions/1")
+
+
+@cache
+def family(name: str) -> tuple[Instruction, ...]:
+    """The rows of one instruction family."""
+    table = instruction_table(name)
+    return tuple(_instruction(name, row, table["sources"]) for row in table["instruction"])
+
+
+@cache
+def gemm_facts(name: str) -> dict[str, Fact]:
+    table = _read("gemm", name, "mmaemu-gemm/1")
+    facts = _facts(table["gemm"], table["sources"], tuple(gemm.FIELDS), f"gemm/{name}")
+    for field, fact in facts.items():
+        check_gemm_value(field, fact.value, f"gemm/{name}.{field}")
+    return facts
+
+
+def check_gemm_value(field: str, value: Any, where: str) -> None:
+    """Raise InvalidInputError unless `value` is one that the code can act on."""
+    _check_choice(gemm.CHOICES, field, value, where)
+    if field in ("fast_chunks", "slow_chunks"):
+        if not (isinstance(value, list | tuple) and all(_is_int(v) and v > 0 for v in value)):
+            raise InvalidInputError.because(where, got=repr(value)[:80], wanted="a list of positive chunk lengths")
+    elif field == "instruction":
+        if value not in family_names():
+            raise InvalidInputError.because(where, got=repr(value), wanted=f"one of {', '.join(family_names())}")
+    elif field in ("k_tile", "splits", "workspace_bytes"):
+        _check_range(value, 1, 1 << 40, where)
+    elif field.startswith("nan_"):
+        _check_range(value, 0, (1 << 32) - 1, where)
+
+
+def check_instruction_value(field: str, value: Any, where: str) -> None:
+    """Raise InvalidInputError unless `value` keeps the integer arithmetic exact."""
+    _check_choice(instruction.CHOICES, field, value, where)
+    if field == "group":
+        _check_range(value, 1, _MAX_GROUP, where)
+    elif field == "instruction_k":
+        _check_range(value, 1, 4 * _MAX_GROUP, where)
+    elif field == "fraction_bits":
+        # Terms are int32: a product is below 4 * 2^fraction_bits.
+        _check_range(value, 1, _MAX_FRACTION_BITS - 2, where)
+    elif field == "result_fraction_bits":
+        _check_range(value, 1, 23, where)
+    elif field == "min_exponent":
+        _check_range(value, -1000, 0, where)
+    elif field == "nan":
+        _check_range(value, 0, (1 << 32) - 1, where)
+
+
+def _instruction(family_name: str, row: Mapping[str, Any], sources: Mapping[str, str]) -> Instruction:
+    where = f"instructions/{family_name}"
+    rest = {key: value for key, value in row.items() if key not in ("formats", "accumulator", "mixed")}
+    facts = _facts(rest, sources, tuple(instruction.FIELDS), where)
+    for field, fact in facts.items():
+        check_instruction_value(field, fact.value, f"{where}.{field}")
+    names = tuple(formats.get(name, f"{where}.formats").name for name in row["formats"])
+    mixed = _fact(row["mixed"], sources, f"{where}.mixed") if "mixed" in row else None
+    return Instruction(family_name, names, formats.get(row["accumulator"]).name, facts, mixed)
+
+
+def _read(folder: str, name: str, schema: str) -> Mapping[str, Any]:
+    table = tomllib.loads((_DATA / folder / f"{name}.toml").read_text("utf-8"))
+    if table.get("schema") != schema or table.get("name") != name:
+        raise InvalidInputError.because(f"{folder}/{name}", got=str(table.get("schema")), wanted=f"{schema} {name}")
+    return table
+
+
+def _facts(row: Mapping[str, Any], sources: Mapping[str, str], wanted: tuple[str, ...], where: str) -> dict[str, Fact]:
+    if set(row) != set(wanted):
+        missing, extra = set(wanted) - set(row), set(row) - set(wanted)
+        raise InvalidInputError.because(
+            where, got=f"missing {sorted(missing)}, extra {sorted(extra)}", wanted="each once"
+        )
+    return {name: _fact(row[name], sources, f"{where}.{name}") for name in wanted}
+
+
+def _fact(entry: Mapping[str, Any], sources: Mapping[str, str], where: str) -> Fact:
+    confidence = entry.get("confidence")
+    if confidence not in CONFIDENCES or confidence == "override":
+        raise InvalidInputError.because(where, got=f"confidence {confidence!r}", wanted=f"one of {CONFIDENCES[:-1]}")
+    if entry.get("source") not in sources:
+        raise InvalidInputError.because(where, got=f"source {entry.get('source')!r}", wanted="a key of [sources]")
+    return Fact(entry["value"], confidence, sources[entry["source"]], tuple(entry.get("candidates", ())))
+
+
+def _check_choice(choices: Mapping[str, tuple[Any, ...]], field: str, value: Any, where: str) -> None:
+    if field in choices and not any(
+        value is choice or (type(value) is str and value == choice) for choice in choices[field]
+    ):
+        wanted = "one of " + ", ".join(str(choice) for choice in choices[field])
+        raise InvalidInputError.because(where, got=repr(value)[:80], wanted=wanted)
+
+
+def _check_range(value: Any, low: int, high: int, where: str) -> None:
+    if not _is_int(value) or not low <= value <= high:
+        raise InvalidInputError.because(where, got=repr(value)[:80], wanted=f"an integer from {low} to {high}")
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door between the caller's arrays and bit patterns: torch tensors, numpy and ml_dtypes arrays, Bits.
+
+torch is never imported here, only used when the caller's own operand is a torch tensor.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from mmaemu.bits import Bits, Spec
+from mmaemu.errors import BackendUnavailableError, InvalidInputError
+from mmaemu.model import formats
+from mmaemu.model.formats import AnyBits
+
+Kind = Literal["torch", "numpy", "bits", "spec"]
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """One tensor of a call: torch's dtype name, shape, strides in elements, and its bit patterns."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    bits: AnyBits | None
+    """None for a shape without data, and for dtypes that mmaemu has no format for."""
+    kind: Kind
+    device: Any = None
+    requires_grad: bool = False
+    """True where torch would record the call for autograd."""
+
+    @property
+    def numel(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def data(self) -> AnyBits:
+        if self.bits is None:
+            raise InvalidInputError.because(
+                "operands",
+                got="a shape without data",
+                wanted="values",
+                hint="Shapes alone are enough for explain only.",
+            )
+        return self.bits
+
+
+def read(value: Any, field: str) -> Operand:
+    """The operand that `value` is. InvalidInputError if it is no tensor of a kind that mmaemu knows."""
+    if isinstance(value, Bits):
+        return Operand(value.dtype, value.shape, value.layout, value.array, "bits")
+    if isinstance(value, Spec):
+        return Operand(dtype_name(value.dtype), tuple(value.shape), value.layout, None, "spec")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _read_torch(value, torch)
+    if isinstance(value, np.ndarray | np.generic):
+        return _read_numpy(np.asarray(value))
+    raise InvalidInputError.because(
+        field,
+        got=f"a {type(value).__name__}",
+        wanted="a torch tensor, a numpy array or mmaemu.Bits",
+        hint="Wrap a number as numpy.float32(x) or torch.tensor(x)." if isinstance(value, int | float) else "",
+    )
+
+
+def dtype_name(dtype: Any) -> str:
+    """torch's name of a dtype given as torch.dtype, numpy dtype or string."""
+    text = dtype if isinstance(dtype, str) else None
+    if text is None:
+        try:
+            text = str(dtype) if str(dtype).startswith("torch.") else np.dtype(dtype).name
+        except TypeError:
+            raise InvalidInputError.because("out_dtype", got=repr(dtype)[:80], wanted="a dtype or its name") from None
+    text = text.removeprefix("torch.")
+    short = {fmt.name: fmt.torch_name for fmt in formats.ALL}
+    return short.get(text, text)
+
+
+def give_back(bits: AnyBits, dtype: str, like: Operand) -> Any:
+    """`bits` as the kind of tensor that `like` was, on its device."""
+    if like.kind == "torch":
+        torch = sys.modules["torch"]
+        signed = torch.from_numpy(np.ascontiguousarray(bits).view(f"i{bits.itemsize}" if bits.itemsize > 1 else "u1"))
+        return signed.view(getattr(torch, dtype)).to(like.device)
+    if like.kind == "numpy":
+        return np.ascontiguousarray(bits).view(_numpy_dtype(dtype))
+    return Bits(dtype, bits)
+
+
+def _read_torch(value: Any, torch: Any) -> Operand:
+    name = str(value.dtype).removeprefix("torch.")
+    fmt = _format_or_none(name)
+    bits = None
+    if fmt is not None and value.device.type != "meta":
+        signed = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[fmt.itemsize]
+        bits = value.detach().view(signed).cpu().numpy().view(fmt.storage)
+    return Operand(
+        dtype=name,
+        shape=tuple(value.shape),
+        strides=tuple(value.stride()),
+        bits=bits,
+        kind="spec" if value.device.type == "meta" else "torch",
+        device=value.device,
+        requires_grad=bool(value.requires_grad and torch.is_grad_enabled()),
+    )
+
+
+def _read_numpy(value: np.ndarray[Any, Any]) -> Operand:
+    name = value.dtype.name
+    fmt = _format_or_none(name)
+    bits = None if fmt is None else value.view(fmt.storage)
+    return Operand(name, value.shape, tuple(s // value.itemsize for s in value.strides), bits, "numpy")
+
+
+def _format_or_none(name: str) -> formats.Format | None:
+    return next((fmt for fmt in formats.ALL if fmt.torch_name == name and fmt is not formats.TF32), None)
+
+
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    if name in ("float32", "float16"):
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise BackendUnavailableError.because(
+            "out_dtype",
+            got=f"{name} for numpy operands",
+            wanted="the package ml_dtypes",
+            hint="pip install ml_dtypes, or pass mmaemu.Bits.",
+        ) from None
+    return np.dtype(getattr(ml_dtypes, name))

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stage 2: the reference's own checks, in its own order, then what mmaemu has not modelled.
+
+`REFERENCE_CHECKS` is torch 2.7's `_scaled_mm` on CUDA, followed by what cuBLASLt refuses. A row that fires raises
+ReferenceRejectsError. `MODEL_CHECKS` come after: the hardware would run those calls, mmaemu does not (yet), so they raise
+UnsupportedFeatureError. Values play no part, save that none of them is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from mmaemu.errors import InvalidInputError, ReferenceRejectsError, UnsupportedFeatureError
+from mmaemu.model import formats
+from mmaemu.profiles.gemm import SPLIT_SCHEMES
+from mmaemu.request import Request
+from mmaemu.tensors import Operand
+
+E4M3, E5M2 = formats.E4M3.torch_name, formats.E5M2.torch_name
+FP8_TYPES = (E4M3, E5M2)
+OUT_TYPES = ("float32", "bfloat16", "float16", E4M3, E5M2)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check says when it fires."""
+
+    field: str
+    got: str
+    wanted: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One condition of the contract. `finds` returns None where the call passes."""
+
+    name: str
+    finds: Callable[[Request], Finding | None]
+
+
+def validate(request: Request) -> None:
+    """Raise what the reference would raise first; then what mmaemu does not model; then malformed options."""
+    _run(REFERENCE_CHECKS, request, ReferenceRejectsError)
+    _run(OPTION_CHECKS, request, InvalidInputError)
+    _run(MODEL_CHECKS, request, UnsupportedFeatureError)
+
+
+def _run(
+    checks: Iterable[Check],
+    request: Request,
+    error: type[ReferenceRejectsError] | type[InvalidInputError] | type[UnsupportedFeatureError],
+) -> None:
+    for check in checks:
+        found = check.finds(request)
+        if found is not None:
+            raise error.because(found.field, got=found.got, wanted=found.wanted, hint=found.hint)
+
+
+def _mat1_is_matrix(r: Request) -> Finding | None:
+    return _matrix(r.a, "a")
+
+
+def _mat2_is_matrix(r: Request) -> Finding | None:
+    return _matrix(r.b, "b")
+
+
+def _matrix(operand: Operand, field: str) -> Finding | None:
+    if len(operand.shape) == 2:
+        return None
+    return Finding(field, f"{len(operand.shape)} dimensions, shape {operand.shape}", "a matrix")
+
+
+def _inner_sizes_agree(r: Request) -> Finding | None:
+    if r.a.shape[1] == r.b.shape[0]:
+        return None
+    return Finding("b", f"shape {r.b.shape}", f"K = {r.a.shape[1]} rows, as a has columns")
+
+
+def _scales_are_float(r: Request) -> Finding | None:
+    if _block_scaled(r):
+        return None
+    for field in ("scale_a", "scale_b"):
+        operand = r.operands[field]
+        if operand.dtype != "float32":
+            return Finding(field, operand.dtype, "float32")
+    return None
+
+
+def _scales_fit(r: Request) -> Finding | None:
+    if _block_scaled(r) or _tensor_wise(r):
+        return None
+    m, n = r.a.shape[0], r.b.shape[1]
+    got = f"scale_a {r.scale_a.shape}, scale_b {r.scale_b.shape}"
+    wanted = f"one number each (tensor-wise), or ({m}, 1) and (1, {n}) (row-wise)"
+    if not _row_wise(r):
+        hint = ""
+        if len(r.scale_a.shape) != 2 and r.scale_a.numel == m > 1:
+            hint = "Row-wise scales are matrices: scale_a[:, None], scale_b[None, :]."
+        return Finding("scale_a, scale_b", got, wanted, hint)
+    return None
+
+
+def _row_scales_are_contiguous(r: Request) -> Finding | None:
+    if not _row_wise(r):
+        return None
+    for field in ("scale_a", "scale_b"):
+        operand = r.operands[field]
+        if not _contiguous(operand):
+            return Finding(field, f"strides {operand.strides}", "a contiguous tensor", "Call .contiguous() on it.")
+    return None
+
+
+def _scale_result_is_a_float(r: Request) -> Finding | None:
+    s = r.scale_result
+    if s is None or (s.numel == 1 and s.dtype == "float32"):
+        return None
+    return Finding("scale_result", f"{s.dtype} of shape {s.shape}", "one float32 number")
+
+
+def _bias_has_n_numbers(r: Request) -> Finding | None:
+    if r.bias is None or r.bias.numel == r.b.shape[1]:
+        return None
+    return Finding("bias", f"{r.bias.numel} numbers", f"N = {r.b.shape[1]}")
+
+
+def _k_is_multiple_of_16(r: Request) -> Finding | None:
+    if r.a.shape[1] % 16 == 0:
+        return None
+    return Finding("a", f"shape {r.a.shape}", "K divisible by 16", "Pad K with zeros: they change no bit.")
+
+
+def _n_is_multiple_of_16(r: Request) -> Finding | None:
+    if r.b.shape[1] % 16 == 0:
+        return None
+    return Finding("b", f"shape {r.b.shape}", "N divisible by 16")
+
+
+def _mat1_is_fp8(r: Request) -> Finding | None:
+    return _fp8(r.a, "a")
+
+
+def _mat2_is_fp8(r: Request) -> Finding | None:
+    return _fp8(r.b, "b")
+
+
+def _fp8(operand: Operand, field: str) -> Finding | None:
+    return None if operand.dtype in FP8_TYPES else Finding(field, operand.dtype, f"{E4M3} or {E5M2}")
+
+
+def _not_both_e5m2(r: Request) -> Finding | None:
+    if r.a.dtype == r.b.dtype == E5M2:
+        return Finding("a, b", f"{E5M2} twice", f"at least one {E4M3}")
+    return None
+
+
+def _bias_type_fits(r: Request) -> Finding | None:
+    if r.bias is None:
+        return None
+    if r.out_dtype == "float32":
+        return Finding("bias", f"a bias with out_dtype {r.out_dtype}", "no bias, or a 16-bit or fp8 output")
+    allowed = {"bfloat16": ("bfloat16",), "float16": ("float16",)}.get(r.out_dtype, ("float16", "bfloat16"))
+    if r.bias.dtype not in allowed:
+        return Finding("bias", r.bias.dtype, f"{' or '.join(allowed)} for out_dtype {r.out_dtype}")
+    return None
+
+
+def _row_wise_output_is_bf16(r: Request) -> Finding | None:
+    if not _row_wise(r) or r.out_dtype == "bfloat16" or _is_empty(r):
+        return None
+    return Finding("out_dtype", r.out_dtype, "bfloat16 with row-wise scales")
+
+
+def _layout_is_row_by_column(r: Request) -> Finding | None:
+    if _is_empty(r):
+        return None
+    if not _is_row_major(r.a):
+        return Finding("a", f"strides {r.a.strides}", "a row-major matrix", "Call .contiguous() on it.")
+    if _is_row_major(r.b):
+        return Finding("b", f"strides {r.b.strides}", "a column-major matrix", "Pass b.t().contiguous().t().")
+    return None
+
+
+def _output_type_exists(r: Request) -> Finding | None:
+    if _is_empty(r):
+        return None
+    if r.out_dtype not in OUT_TYPES:
+        return Finding("out_dtype", r.out_dtype, f"one of {', '.join(OUT_TYPES)}")
+    if r.out_dtype == E5M2 and r.a.dtype == r.b.dtype == E4M3:
+        return Finding("out_dtype", E5M2, f"another type: cuBLASLt has no {E4M3} x {E4M3} to {E5M2}")
+    return None
+
+
+def _scale_result_fits_output(r: Request) -> Finding | None:
+    if r.scale_result is None or r.out_dtype in FP8_TYPES or _is_empty(r) or _row_wise(r):
+        return None
+    if r.profile.gemm.scale_result_on_wide_output == "ignore":
+        return None
+    return Finding("scale_result", f"out_dtype {r.out_dtype}", "an fp8 output, or no scale_result")
+
+
+REFERENCE_CHECKS: tuple[Check, ...] = (
+    Check("mat1 is a matrix", _mat1_is_matrix),
+    Check("mat2 is a matrix", _mat2_is_matrix),
+    Check("inner sizes agree", _inner_sizes_agree),
+    Check("scales are float32", _scales_are_float),
+    Check("scales are tensor-wise or row-wise", _scales_fit),
+    Check("row-wise scales are contiguous", _row_scales_are_contiguous),
+    Check("scale_result is one float32", _scale_result_is_a_float),
+    Check("bias has N numbers", _bias_has_n_numbers),
+    Check("K is a multiple of 16", _k_is_multiple_of_16),
+    Check("N is a multiple of 16", _n_is_multiple_of_16),
+    Check("mat1 is fp8", _mat1_is_fp8),
+    Check("mat2 is fp8", _mat2_is_fp8),
+    Check("not both e5m2", _not_both_e5m2),
+    Check("bias type fits the output type", _bias_type_fits),
+    Check("row-wise output is bfloat16", _row_wise_output_is_bf16),
+    Check("a is row-major, b column-major", _layout_is_row_by_column),
+    Check("cuBLASLt has the output type", _output_type_exists),
+    Check("cuBLASLt takes scale_result for this output", _scale_result_fits_output),
+)
+
+
+def _splitk_is_well_formed(r: Request) -> Finding | None:
+    if r.splitk is None:
+        return None
+    count, scheme = r.splitk
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= 1024:
+        return Finding("splitk", repr(count)[:80], "a number of splits from 1 to 1024")
+    if scheme not in SPLIT_SCHEMES:
+        return Finding("splitk", repr(scheme)[:80], f"a scheme: {', '.join(SPLIT_SCHEMES)}")
+    return None
+
+
+OPTION_CHECKS: tuple[Check, ...] = (Check("splitk is (S, scheme)", _splitk_is_well_formed),)
+
+
+def _no_autograd(r: Request) -> Finding | None:
+    names = [name for name, operand in r.operands.items() if operand.requires_grad]
+    if not names:
+        return None
+    return Finding(", ".join(names), "requires_grad", "tensors outside autograd", "Call under torch.no_grad().")
+
+
+def _no_block_scales(r: Request) -> Finding | None:
+    if _block_scaled(r):
+        return Finding("scale_a, scale_b", "block-wise (e8m0) scales", "tensor-wise float32 scales")
+    return None
+
+
+def _no_row_scales(r: Request) -> Finding | None:
+    return Finding("scale_a, scale_b", "row-wise scales", "tensor-wise scales") if _row_wise(r) else None
+
+
+def _no_bias(r: Request) -> Finding | None:
+    if r.bias is None or _is_empty(r):
+        return None
+    return Finding(
+        "bias", "a bias", "no bias", "Add it to a float32 result; the rounding then differs from a fused one."
+    )
+
+
+MODEL_CHECKS: tuple[Check, ...] = (
+    Check("no autograd", _no_autograd),
+    Check("no block-wise scales", _no_block_scales),
+    Check("no row-wise scales", _no_row_scales),
+    Check("no bias", _no_bias),
+)
+
+
+def _block_scaled(r: Request) -> bool:
+    return r.scale_a.dtype == r.scale_b.dtype == "float8_e8m0fnu"
+
+
+def _tensor_wise(r: Request) -> bool:
+    return r.scale_a.numel == 1 and r.scale_b.numel == 1
+
+
+def _row_wise(r: Request) -> bool:
+    shapes = (r.scale_a.shape, r.scale_b.shape)
+    return not _tensor_wise(r) and shapes == ((r.a.shape[0], 1), (1, r.b.shape[1]))
+
+
+def _is_empty(r: Request) -> bool:
+    """The reference returns early where a size is zero, before it looks at layouts and output types."""
+    return 0 in (*r.a.shape, *r.b.shape)
+
+
+def _is_row_major(operand: Operand) -> bool:
+    """As torch prepares a matrix for cuBLAS: a tensor with neither unit stride is copied to row-major first."""
+    if _contiguous(operand):
+        return True
+    (rows, _), (row_stride, column_stride) = operand.shape, operand.strides
+    return not (row_stride == 1 and column_stride >= max(1, rows))
+
+
+def _contiguous(operand: Operand) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(operand.shape), reversed(operand.strides), strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
