@@ -105,7 +105,8 @@ def split_ranges(k: int, count: int, tile: int, layout: str) -> list[Range]:
         lengths = [-(-tiles // count)] * count
     else:
         lengths = [tiles // count + (index < tiles % count) for index in range(count)]
-    ranges, start = [], 0
+    ranges: list[Range] = []
+    start = 0
     for length in lengths:
         stop = min(k, start + length * tile)
         if stop > start:
@@ -116,7 +117,8 @@ def split_ranges(k: int, count: int, tile: int, layout: str) -> list[Range]:
 
 def chunk_ranges(start: int, stop: int, lengths: Sequence[int]) -> tuple[Range, ...]:
     """A range of K cut in chunks of the given lengths, the last of them repeating; no lengths is one chunk."""
-    ranges, position = [], start
+    ranges: list[Range] = []
+    position = start
     while position < stop:
         length = lengths[min(len(ranges), len(lengths) - 1)] if lengths else stop - start
         ranges.append((position, min(stop, position + length)))

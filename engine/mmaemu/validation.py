@@ -2,8 +2,8 @@
 """Stage 2: the reference's own checks, in its own order, then what mmaemu has not modelled.
 
 `REFERENCE_CHECKS` is torch 2.7's `_scaled_mm` on CUDA, followed by what cuBLASLt refuses. A row that fires raises
-ReferenceRejectsError. `MODEL_CHECKS` come after: the hardware would run those calls, mmaemu does not (yet), so they raise
-UnsupportedFeatureError. Values play no part, save that none of them is looked at.
+ReferenceRejectsError. `MODEL_CHECKS` come after: the hardware would run those calls, mmaemu does not (yet), so they
+raise UnsupportedFeatureError. Values play no part.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chain of instructions over K: the groups of each instruction in the hardware's order, the accumulator going along."""
+"""A chain of instructions over K, each in groups in the hardware's order, the accumulator going along."""
 
 from __future__ import annotations
 
@@ -52,10 +52,9 @@ def _instruction_groups(rule: StepRule) -> list[list[int]]:
 
 def run(a: Decoded, b: Decoded, start: Accumulator, fmt: Format, rule: StepRule) -> Accumulator:
     """The accumulator after all of K (axis 0 of a and b, whole instructions)."""
-    end = start
-    for end, _ in walk(a, b, start, fmt, rule):
-        pass
-    return end
+    for current, _ in walk(a, b, start, fmt, rule):
+        start = current
+    return start
 
 
 def walk(

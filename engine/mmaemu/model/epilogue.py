@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from mmaemu.model import decode, formats, ieee, rounding
@@ -23,23 +25,51 @@ def apply(
 ) -> AnyBits:
     """Output words: convert(scale_result * (scales * acc)), every multiplication float32 RNE.
 
-    NaN becomes the output type's one NaN; scales of 0, Inf and NaN follow IEEE. acc: float32 words of any shape; scales:
-    float32 words that broadcast against it. scale_result counts for fp8 outputs only. rule: `profiles.get(name).gemm`.
-    already_scaled: the split-K reduction has applied both scales.
+    NaN becomes the output type's one NaN; scales of 0, Inf and NaN follow IEEE. acc: float32 words of any shape;
+    scales: float32 words that broadcast against it. scale_result counts for fp8 outputs only.
+    rule: `profiles.get(name).gemm`. already_scaled: the split-K reduction has applied both scales.
     """
     fmt_out = formats.get(out_dtype, "out_dtype")
-    scaled = acc if already_scaled else apply_scales(acc, scale_a, scale_b, rule)
+    for _, words in steps(acc, scale_a, scale_b, scale_result, fmt_out, rule, already_scaled):
+        result = words
+    return result
+
+
+def steps(
+    acc: AnyBits,
+    scale_a: AnyBits,
+    scale_b: AnyBits,
+    scale_result: AnyBits | None,
+    fmt_out: Format,
+    rule: GemmRule,
+    already_scaled: bool,
+) -> Iterator[tuple[str, AnyBits]]:
+    """Each step's name and words, the output's last."""
+    words = acc
+    if not already_scaled:
+        for name, words in scale_steps(acc, scale_a, scale_b, rule):
+            yield name, words
     if scale_result is not None and fmt_out in formats.FP8:
-        scaled = ieee.multiply(scaled, scale_result)
-    return convert(scaled, fmt_out, rule)
+        words = ieee.multiply(words, scale_result)
+        yield "times scale_result", words
+    yield f"to {fmt_out.torch_name}", convert(words, fmt_out, rule)
 
 
 def apply_scales(acc: AnyBits, scale_a: AnyBits, scale_b: AnyBits, rule: GemmRule) -> AnyBits:
     """acc times both scales, in the profile's order."""
+    return list(scale_steps(acc, scale_a, scale_b, rule))[-1][1]
+
+
+def scale_steps(acc: AnyBits, scale_a: AnyBits, scale_b: AnyBits, rule: GemmRule) -> Iterator[tuple[str, AnyBits]]:
+    """Each multiplication's name and words."""
     if rule.scale_order == "combined":
-        return ieee.multiply(acc, ieee.multiply(scale_a, scale_b))
-    first, second = (scale_a, scale_b) if rule.scale_order == "a_then_b" else (scale_b, scale_a)
-    return ieee.multiply(ieee.multiply(acc, first), second)
+        yield "times (scale_a * scale_b)", ieee.multiply(acc, ieee.multiply(scale_a, scale_b))
+        return
+    named = {"scale_a": scale_a, "scale_b": scale_b}
+    order = ("scale_a", "scale_b") if rule.scale_order == "a_then_b" else ("scale_b", "scale_a")
+    for name in order:
+        acc = ieee.multiply(acc, named[name])
+        yield f"times {name}", acc
 
 
 def convert(acc: AnyBits, fmt_out: Format, rule: GemmRule) -> AnyBits:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NaN and infinities of a dot product, as flags that are or-ed together.
 
-A finite product is never infinite by itself (reported: RTX 4090), so only special operands, a special accumulator and an
-overflowing result raise a flag. +Inf and -Inf together are NaN, and so is Inf * 0 (reported: RTX 4090, H100).
+A finite product is never infinite by itself (reported: RTX 4090), so only special operands, a special accumulator and
+an overflowing result raise a flag. +Inf and -Inf together are NaN, and so is Inf * 0 (reported: RTX 4090, H100).
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ FIELDS: dict[str, str] = {
     "fraction_bits": "bits kept below the largest exponent when the terms of a step are aligned",
     "result_fraction_bits": "fraction bits of a step's result",
     "result_rounding": "rounding of a step's result: RZ (toward zero) or RNE (nearest, ties to even)",
-    "accumulator_joins": "first_step: C is one of the aligned terms; after: steps start at 0 and C is added last, in RNE",
+    "accumulator_joins": "first_step: C is one of the aligned terms; after: steps start at 0, C is added last, RNE",
     "min_exponent": "floor of the common exponent",
     "zero_products_align": "whether a product with a zero operand takes part in the common exponent",
     "zero_accumulator_aligns": "whether a zero accumulator takes part in the common exponent",
