@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: `mmaemu serve | scaled-mm | explain | replay | profiles | doctor`."""
+
+from __future__ import annotations
+
+from mmaemu.cli.main import main
+
+__all__ = ["main"]
