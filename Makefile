@@ -1,23 +1,77 @@
 # SPDX-License-Identifier: Apache-2.0
+# `make serve` and `make test` work on a fresh clone: they make .venv and install what they need. `make help` lists all.
 PYTHON ?= python3
 VENV ?= .venv
-BIN := $(VENV)/bin
+HOST ?= 127.0.0.1
+PORT ?= 8642
+PYTEST_ARGS ?=
 
-.PHONY: setup test lint types clean
+PY := $(VENV)/bin/python
+INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-setup: $(VENV)/.installed
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test lint types user-types bans check clean
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+help:
+	@echo 'make serve    start the service and show one call with its bits (HOST, PORT; Ctrl-C stops it)'
+	@echo 'make test     unit, property and service tests; replays recordings where MMAEMU_TRUTH_DIR is set'
+	@echo 'make check    what CI runs: lint, types, user-types, bans, test'
+	@echo 'make lint     ruff check and ruff format --check'
+	@echo 'make types    mypy --strict over the whole tree'
+	@echo 'make user-types  pyright over a script that uses the installed package'
+	@echo 'make bans     the phrases that tests and tools may not hold'
+	@echo 'make setup    only the environment, with everything a developer needs'
+	@echo 'make clean    remove the environment and the caches'
+
+# Each stamp is one set of extras, so that the service starts without waiting for the developer's tools.
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'mmaemu needs Python 3.11 or newer. Name one: make PYTHON=/path/to/python3 ...' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || \
+	  { echo 'This Python cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	touch $@
 
-test: setup
-	$(BIN)/python -m pytest -q
+$(VENV)/.server: pyproject.toml constraints.txt | $(PY)
+	@echo 'Installing mmaemu and its service into $(VENV) ...'
+	@$(INSTALL) '.[server]'
+	@touch $@
 
-lint: setup
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+$(VENV)/.dev: pyproject.toml constraints.txt | $(PY)
+	@echo 'Installing mmaemu with everything its tests need into $(VENV) (torch is large: minutes) ...'
+	@$(INSTALL) '.[dev]'
+	@touch $@ $(VENV)/.server
 
-types: setup
-	$(BIN)/mypy
+setup: $(VENV)/.dev
+
+serve: $(VENV)/.server
+	@$(PY) tools/serve_demo.py --host $(HOST) --port $(PORT)
+
+# No GPU is used, even where one is: these tiers say the same everywhere.
+test: $(VENV)/.dev
+	CUDA_VISIBLE_DEVICES= $(PY) -m pytest -q -n 2 -m 'not gpu and not slow and not profile_device' $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+types: $(VENV)/.dev
+	$(PY) -m mypy
+
+# The script runs first: a type checker's word about names that do not work is worth nothing. It is checked away from the
+# tree, so that pyright finds mmaemu as a user's project would, through the environment's site-packages.
+user-types: $(VENV)/.dev
+	$(PY) tests/typing/user_script.py
+	@scratch=$$(mktemp -d) && trap 'rm -r "$$scratch"' EXIT && cp tests/typing/* "$$scratch" && \
+	  $(PY) -m pyright --project "$$scratch" --pythonpath "$(abspath $(PY))"
+
+# Bit claims go through mmaemu.testing.assert_bitwise_equal: torch's own comparison calls +0 and -0 equal.
+bans:
+	@! grep -rnF --include='*.py' 'torch.equal(' tests tools || \
+	  { echo 'Compare bits with mmaemu.testing.assert_bitwise_equal.' >&2; exit 1; }
+	@! grep -rnE --include='*.py' "nan=[\"']mask[\"']" tests tools | grep -v '# nan=mask: [^ ]' || \
+	  { echo 'Say on the same line why NaN payloads are ignored: # nan=mask: REASON' >&2; exit 1; }
+
+check: lint types user-types bans test
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
