@@ -8,8 +8,9 @@ from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 
-import mmaemu
 import pytest
+
+import mmaemu
 from mmaemu.testing import assert_bitwise_equal
 
 torch = pytest.importorskip("torch")
