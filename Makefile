@@ -7,7 +7,7 @@ PORT ?= 8642
 PYTEST_ARGS ?=
 
 PY := $(VENV)/bin/python
-INSTALL := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+INSTALL := $(PY) -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test lint types user-types bans check clean
