@@ -35,7 +35,10 @@ ROOMS: dict[str, tuple[list[str], set[str]]] = {
     ),
     "testing": (["mmaemu.testing"], {"errors", "formats", "bits"}),
     "wire": (["mmaemu.wire"], {"errors", "formats", "bits"}),
-    "calls": (["mmaemu.calls"], {"errors", "formats", "profiles", "bits", "model", "request", "api", "wire"}),
+    "calls": (
+        ["mmaemu.calls"],
+        {"errors", "formats", "profiles", "bits", "model", "request", "backends", "api", "wire"},
+    ),
     "client": (["mmaemu_client"], {"errors", "formats", "profiles", "bits", "request", "api", "wire"}),
     "remote": (["mmaemu.remote"], {"client"}),
     "replay": (["mmaemu.replay"], {"errors", "formats", "profiles", "bits", "model", "wire", "calls", "remote"}),
