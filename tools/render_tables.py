@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fact tables of docs/arithmetic.md, rendered from the profiles that the code reads.
+
+python tools/render_tables.py           # rewrite the tables in the page
+python tools/render_tables.py --check   # exit 1 if the page is not current
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from mmaemu import profiles
+from mmaemu.profiles import Fact, Instruction, gemm, instruction, load
+
+PAGE = Path(__file__).parents[1] / "docs" / "arithmetic.md"
+BEGIN, END = "<!-- begin tables -->", "<!-- end tables -->"
+
+STEP_FIELDS = (
+    "instruction_k",
+    "group",
+    "order",
+    "fraction_bits",
+    "result_fraction_bits",
+    "result_rounding",
+    "accumulator_joins",
+)
+
+
+def render() -> str:
+    """All tables as Markdown."""
+    parts = [
+        "### Steps of each instruction",
+        meanings(instruction.FIELDS, STEP_FIELDS),
+        step_table(),
+        "### Limits, zeros and special values of each instruction",
+        meanings(instruction.FIELDS, limit_fields()),
+        limit_table(),
+        "### Matrix products",
+        gemm_table(),
+    ]
+    return "\n\n".join(parts)
+
+
+def step_table() -> str:
+    """How each instruction groups, aligns and rounds: a row per instruction."""
+    rows = []
+    for family in profiles.preset_names():
+        for row in load.family(family):
+            cells = [cell(row.facts[field]) for field in STEP_FIELDS]
+            rows.append([f"`{family}`", devices(family), f"{operands(row)}{mixed(row)}", row.accumulator, *cells])
+    return markdown(["preset", "profiles", "operands", "accumulator", *(f"`{f}`" for f in STEP_FIELDS)], rows)
+
+
+def limit_table() -> str:
+    """The remaining fields, each distinct value once, with the instructions that have it."""
+    holders: dict[tuple[str, str, str], dict[str, list[Instruction]]] = {}
+    for field in limit_fields():
+        for family in profiles.preset_names():
+            for row in load.family(family):
+                fact = row.facts[field]
+                key = (field, shown_field(field, fact), fact.source)
+                holders.setdefault(key, {}).setdefault(family, []).append(row)
+    rows = [[f"`{field}`", value, where(found), source] for (field, value, source), found in holders.items()]
+    return markdown(["field", "value", "where", "source"], rows)
+
+
+def gemm_table() -> str:
+    """What the library does around the instruction, with one column for each distinct rule."""
+    by_library: dict[str, list[str]] = {}
+    for name in profiles.names():
+        profile = profiles.get(name)
+        if profile.gemm_facts is not None:
+            by_library.setdefault(profile.library, []).append(name)
+    libraries = {library: load.gemm_facts(library) for library in by_library}
+    heads = [f"`{library}`: {', '.join(names)}" for library, names in by_library.items()]
+    rows = [
+        [f"`{field}`", meaning, *(shown_field(field, facts[field]) for facts in libraries.values())]
+        for field, meaning in gemm.FIELDS.items()
+    ]
+    return markdown(["field", "meaning", *heads], rows)
+
+
+def limit_fields() -> tuple[str, ...]:
+    return tuple(field for field in instruction.FIELDS if field not in STEP_FIELDS)
+
+
+def devices(family: str) -> str:
+    """Profiles that use an instruction family; those of devices that were not themselves recorded carry a mark."""
+    tables = [load.device_table(name) for name in profiles.names()]
+    users = [table for table in tables if family in table["instructions"]]
+    return ", ".join(table["name"] + ("" if table["recorded_as"] else " *(not recorded itself)*") for table in users)
+
+
+def operands(row: Instruction) -> str:
+    return "/".join(row.formats)
+
+
+def mixed(row: Instruction) -> str:
+    """Whether a and b may be of different formats of the row."""
+    if row.mixed is None or len(row.formats) == 1:
+        return ""
+    confidence = "" if row.mixed.confidence == "recorded" else f" *({row.mixed.confidence})*"
+    return f", also mixed{confidence}" if row.mixed.value else ""
+
+
+def where(found: dict[str, list[Instruction]]) -> str:
+    """Families, and the rows of a family where not all of its rows are meant."""
+    parts = []
+    for family, rows in found.items():
+        some = len(rows) < len(load.family(family))
+        names = ", ".join(f"{operands(row)} to {row.accumulator}" for row in rows)
+        parts.append(f"`{family}` ({names})" if some else f"`{family}`")
+    return "; ".join(parts)
+
+
+def shown_field(field: str, fact: Fact) -> str:
+    return cell(fact, hexadecimal=field.startswith("nan"))
+
+
+def cell(fact: Fact, hexadecimal: bool = False) -> str:
+    """The value; its confidence unless recorded; the other candidates."""
+    text = f"0x{fact.value:X}" if hexadecimal else plain(fact.value)
+    notes: list[str] = [] if fact.confidence == "recorded" else [fact.confidence]
+    others = [plain(other) for other in fact.candidates if other != fact.value]
+    notes += [f"else {' or '.join(others)}"] if others else []
+    return f"{text} *({'; '.join(notes)})*" if notes else text
+
+
+def plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return " then ".join(str(item) for item in value) if value else "none"
+    return str(value)
+
+
+def meanings(fields: dict[str, str], names: Iterable[str]) -> str:
+    return "\n".join(f"- `{name}`: {fields[name]}" for name in names)
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(entry.replace("|", "\\|") for entry in line) + " |" for line in lines)
+
+
+def with_tables(page: str) -> str:
+    """The page with its tables replaced."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{PAGE.name}: wanted the lines {BEGIN} and {END}, in this order")
+    return f"{before}{BEGIN}\n\n{render()}\n\n{END}{after}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Render the fact tables of docs/arithmetic.md.")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if the page is not current")
+    options = parser.parse_args(arguments)
+    page = PAGE.read_text("utf-8")
+    current = with_tables(page)
+    if page == current:
+        return 0
+    if options.check:
+        print(f"{PAGE.name} is not current; run: python tools/render_tables.py", file=sys.stderr)
+        return 1
+    PAGE.write_text(current, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
