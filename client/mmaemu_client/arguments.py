@@ -18,6 +18,7 @@ import numpy as np
 from mmaemu.bits import Bits
 from mmaemu.errors import InvalidInputError, UnsupportedFeatureError
 from mmaemu.model import formats
+from mmaemu.model.formats import AnyBits, Format
 from mmaemu.tensors import Operand
 
 if TYPE_CHECKING:
@@ -37,23 +38,40 @@ def pack(operands: Mapping[str, Operand], *, specs_allowed: bool = False) -> Out
     """Operands under their wire names. A column-major b goes as b_t without a copy.
 
     Strides travel only where they are not what torch wants (b column-major, all else contiguous): the service needs
-    them to refuse what the reference would refuse. With `specs_allowed`, a and b without data go as specs.
+    them to refuse what the reference would refuse. With `specs_allowed`, one operand without data makes a and b travel
+    as shapes.
     """
     out = Outgoing()
-    as_specs = specs_allowed and any(operands[name].kind == "spec" for name in ("a", "b"))
+    as_specs = specs_allowed and any(operand.kind == "spec" for operand in operands.values())
     for name, operand in operands.items():
         wanted = column_major(operand.shape) if name == "b" else row_major(operand.shape)
         if operand.strides != wanted:
             out.strides[name] = list(operand.strides)
         if as_specs and name in ("a", "b"):
             out.specs[name] = {"dtype": operand.dtype, "shape": list(operand.shape)}
-        elif as_specs and operand.kind == "spec":
-            out.strides.pop(name, None)
-        elif name == "b" and len(operand.shape) == 2 and operand.data.T.flags.c_contiguous:
-            out.tensors["b_t"] = Bits(operand.dtype, operand.data.T)
+            continue
+        words = _words(operand, name, shape_alone=as_specs)
+        if name == "b" and len(operand.shape) == 2 and words.T.flags.c_contiguous:
+            out.tensors["b_t"] = Bits(operand.dtype, words.T)
         else:
-            out.tensors[name] = Bits(operand.dtype, operand.data)
+            out.tensors[name] = Bits(operand.dtype, words)
     return out
+
+
+def _words(operand: Operand, name: str, *, shape_alone: bool) -> AnyBits:
+    fmt = wire_format(operand.dtype)
+    if fmt is None:
+        known = ", ".join(found.torch_name for found in formats.ALL if found is not formats.TF32)
+        raise InvalidInputError.because(name, got=operand.dtype, wanted=f"a dtype that can travel: {known}")
+    if operand.kind == "spec" and shape_alone:
+        # Beside shapes without data no value is looked at.
+        return np.zeros(operand.shape, fmt.storage)
+    return operand.data
+
+
+def wire_format(dtype: str) -> Format | None:
+    """The format in which tensors of this dtype travel, or None."""
+    return next((fmt for fmt in formats.ALL if fmt.torch_name == dtype and fmt is not formats.TF32), None)
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -70,10 +88,15 @@ def column_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def can_travel(operands: Mapping[str, Operand]) -> bool:
-    """False where the call can only be refused: the wire has no such dtype, or torch would record the call."""
+    """False where a local call would refuse too: the wire has no such dtype, or torch would record the call."""
     return not any(
-        operand.requires_grad or (operand.bits is None and operand.kind != "spec") for operand in operands.values()
+        operand.requires_grad or (wire_format(operand.dtype) is None and not _is_shape(name, operand))
+        for name, operand in operands.items()
     )
+
+
+def _is_shape(name: str, operand: Operand) -> bool:
+    return operand.kind == "spec" and name in ("a", "b")
 
 
 def refuse_autograd(operands: Mapping[str, Operand]) -> None:
@@ -98,7 +121,7 @@ def mma_operand(value: Any, fmt: str | None, name: str) -> Operand | None:
         raise InvalidInputError.because(
             name, got=f"plain {value.dtype} words", wanted="a format for them", hint="Name it in fmt_a and fmt_b."
         )
-    found = formats.get(fmt, f"fmt_{name}")
+    found = formats.get(fmt, "acc" if name == "c" else f"fmt_{name}")
     if value.dtype != found.storage:
         raise InvalidInputError.because(
             name, got=value.dtype, wanted=f"a {found.storage} array: the bit patterns of {found.name}"
@@ -122,6 +145,9 @@ def choose_profile(profile: str | Profile | None, overrides: Mapping[str, Any] |
     """What travels of `profile`. Without a name the caller's own default goes, so that the service's plays no part."""
     from mmaemu import profiles
 
+    if overrides is not None and not isinstance(overrides, Mapping):
+        wanted = "a mapping of profile fields to values"
+        raise InvalidInputError.because("overrides", got=f"a {type(overrides).__name__}", wanted=wanted)
     if isinstance(profile, profiles.Profile):
         changed = profile.with_overrides(overrides or {})
         # Only the last override of a key travels, so the digest is taken over the last ones too.
@@ -131,11 +157,9 @@ def choose_profile(profile: str | Profile | None, overrides: Mapping[str, Any] |
 
 
 def as_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """`given` without what says nothing, as plain JSON values. InvalidInputError names an option that is none."""
+    """`given` as plain JSON values. InvalidInputError names an option that is none."""
     options = {}
     for name, value in given.items():
-        if value is None or value == {}:
-            continue
         try:
             options[name] = json.loads(json.dumps(value, allow_nan=False))
         except (TypeError, ValueError, RecursionError):

@@ -163,7 +163,7 @@ class Client(_Operations):
                     if time.monotonic() > end:
                         raise httpx.ReadTimeout("the deadline passed")
                     chunks.append(chunk)
-                return Answer(reply.status_code, reply.headers, b"".join(chunks))
+                return Answer(reply.status_code, reply.headers, bytearray().join(chunks))
         except httpx.TransportError as error:
             return _failure(error, begun)
 
@@ -234,7 +234,7 @@ class AsyncClient(_Operations):
             with anyio.fail_after(step.timeout):
                 async with self._connections().stream(**self._request(exchange, step.timeout)) as reply:
                     begun = True
-                    body = b"".join([chunk async for chunk in reply.aiter_raw()])
+                    body = bytearray().join([chunk async for chunk in reply.aiter_raw()])
                     return Answer(reply.status_code, reply.headers, body)
         except TimeoutError as error:
             return Failure(error, begun, timed_out=True)

@@ -33,7 +33,8 @@ class Answer:
 
     status: int
     headers: httpx.Headers
-    body: bytes = field(repr=False)
+    body: bytes | bytearray = field(repr=False)
+    """A bytearray where it can be, because results are views of it and callers may write into theirs."""
 
 
 @dataclass(frozen=True)

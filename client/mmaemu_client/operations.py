@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+import numpy as np
+
 from mmaemu import tensors, wire
 from mmaemu.bits import Bits
 from mmaemu.errors import InvalidInputError
@@ -50,7 +52,8 @@ def scaled_mm(
         _refuse(a, b, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum, splitk=splitk, backend=backend)
     choice = arguments.choose_profile(profile, overrides)
     call = _gemm_call("scaled_mm", operands, out_dtype, use_fast_accum, choice, splitk, backend)
-    return _post(call, wire.CONTENT_TYPE, _matrix_reader(operands, choice))
+    dtype = call.options["out_dtype"] or operands["a"].dtype
+    return _post(call, wire.CONTENT_TYPE, _matrix_reader(operands, dtype, choice))
 
 
 def accumulate(
@@ -67,12 +70,13 @@ def accumulate(
     backend: str = "auto",
 ) -> Exchange[Any]:
     """What `mmaemu.accumulate` returns, computed by the service: the float32 accumulators before the epilogue."""
+    scale_a, scale_b = _or_one(scale_a), _or_one(scale_b)
     operands = _read(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
     if not arguments.can_travel(operands):
         _refuse(a, b, scale_a, scale_b, None, None, out_dtype, use_fast_accum, splitk=splitk, backend=backend)
     choice = arguments.choose_profile(profile, overrides)
     call = _gemm_call("accumulate", operands, out_dtype, use_fast_accum, choice, splitk, backend)
-    return _post(call, wire.CONTENT_TYPE, _matrix_reader(operands, choice))
+    return _post(call, wire.CONTENT_TYPE, _matrix_reader(operands, "float32", choice))
 
 
 def explain(
@@ -92,6 +96,7 @@ def explain(
     backend: str = "auto",
 ) -> Exchange[Trace]:
     """What `mmaemu.explain` returns, computed by the service. a and b may be shapes without data: `mmaemu.Spec`."""
+    scale_a, scale_b = _or_one(scale_a), _or_one(scale_b)
     operands = _read(a=a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias, scale_result=scale_result)
     if not arguments.can_travel(operands):
         _refuse(a, b, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum, splitk=splitk, backend=backend)
@@ -133,7 +138,7 @@ def mma(
     options = arguments.as_options({"preset": preset, "fmt_a": fmt_a, "fmt_b": fmt_b, "acc": acc})
 
     def read(answer: Answer) -> Any:
-        d = replies.tensor(replies.tensors(answer), "d", operands["c"].shape)
+        d = replies.tensor(replies.tensors(answer), "d", operands["c"].dtype, operands["c"].shape)
         plain = arguments.mma_operand(a, fmt_a, "a") is not None
         return d.array if plain else tensors.give_back(d.array, d.dtype, operands["a"])
 
@@ -172,6 +177,10 @@ def health() -> Exchange[Any]:
     return _get("/healthz")
 
 
+def _or_one(scale: Any) -> Any:
+    return np.ones((), np.float32) if scale is None else scale
+
+
 def _read(**values: Any) -> dict[str, Operand]:
     return {name: tensors.read(value, name) for name, value in values.items() if value is not None}
 
@@ -181,16 +190,13 @@ def _refuse(
     *, splitk: Any, backend: str,
 ) -> None:  # fmt: skip
     """Raise what a local call raises. Only for operands that no check lets pass; a profile plays no part in that."""
-    import numpy as np
-
     from mmaemu import request, validation
     from mmaemu.profiles import DEFAULT
 
-    one = np.ones((), np.float32)
     validation.validate(
         request.build(
-            a, b, one if scale_a is None else scale_a, one if scale_b is None else scale_b, bias, scale_result,
-            out_dtype, use_fast_accum, profile=DEFAULT, splitk=splitk, backend=backend,
+            a, b, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum,
+            profile=DEFAULT, splitk=splitk, backend=backend,
         )
     )  # fmt: skip
 
@@ -214,9 +220,10 @@ def _gemm_call(
         "splitk": splitk,
         "backend": backend,
         "strides": packed.strides,
-        "specs": packed.specs,
         **more,
     }
+    if packed.specs:
+        options["specs"] = packed.specs
     return wire.Call(op, packed.tensors, arguments.as_options(options))
 
 
@@ -228,7 +235,9 @@ def _cell(cell: Sequence[int]) -> list[int]:
     return [i, j]
 
 
-def _matrix_reader(operands: Mapping[str, Operand], choice: arguments.ProfileChoice) -> Callable[[Answer], Any]:
+def _matrix_reader(
+    operands: Mapping[str, Operand], dtype: str, choice: arguments.ProfileChoice
+) -> Callable[[Answer], Any]:
     """Reads `out` and gives it back as the caller's a went in."""
     a, b = operands["a"], operands["b"]
     shape = (a.shape[0], b.shape[1]) if len(a.shape) == len(b.shape) == 2 else None
@@ -236,7 +245,7 @@ def _matrix_reader(operands: Mapping[str, Operand], choice: arguments.ProfileCho
     def read(answer: Answer) -> Any:
         reply = replies.tensors(answer)
         replies.check_profile(reply.info.get("profile_digest"), choice.digest)
-        found = replies.tensor(reply, "out", shape)
+        found = replies.tensor(reply, "out", dtype, shape)
         return tensors.give_back(found.array, found.dtype, a)
 
     return read

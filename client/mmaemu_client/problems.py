@@ -45,7 +45,7 @@ _LASTING: dict[str, type[MmaemuError]] = {
 _LONGEST_MESSAGE = 4000
 
 
-def error_of(status: int, headers: httpx.Headers, body: bytes, retry_after: float | None) -> MmaemuError:
+def error_of(status: int, headers: httpx.Headers, body: bytes | bytearray, retry_after: float | None) -> MmaemuError:
     """The error that an unsuccessful reply is: the local class and sentence where its problem names one."""
     problem = _problem(headers, body)
     code = str(problem.get("type", "")).removeprefix(TYPE_PREFIX) if problem else ""
@@ -74,7 +74,7 @@ def is_passing(status: int, error: MmaemuError) -> bool:
     return status in PASSING_STATUSES and type(error) not in _LASTING.values()
 
 
-def _problem(headers: httpx.Headers, body: bytes) -> dict[str, Any] | None:
+def _problem(headers: httpx.Headers, body: bytes | bytearray) -> dict[str, Any] | None:
     if headers.get("content-type", "").partition(";")[0].strip().lower() != CONTENT_TYPE:
         return None
     try:

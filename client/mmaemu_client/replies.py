@@ -33,14 +33,15 @@ def tensors(answer: Answer) -> wire.Reply:
         raise BadReplyError(f"The reply is damaged: {error.message}", **error.details()) from None
 
 
-def tensor(reply: wire.Reply, name: str, shape: tuple[int, ...] | None) -> Bits:
-    """The one tensor of `reply`, of the shape that the operands call for (None: their shapes do not say)."""
+def tensor(reply: wire.Reply, name: str, dtype: str, shape: tuple[int, ...] | None) -> Bits:
+    """The one tensor of `reply`, of the dtype and shape that the call asks for (None: its operands do not say)."""
     found = reply.tensors.get(name)
     if found is None:
         got = f"tensors {', '.join(sorted(reply.tensors))[:80] or 'none'}"
         raise BadReplyError.because("reply", got=got, wanted=f"a tensor {name}")
-    if shape is not None and found.shape != shape:
-        raise BadReplyError.because(name, got=f"shape {found.shape}", wanted=f"shape {shape}")
+    if found.dtype != dtype or (shape is not None and found.shape != shape):
+        wanted = dtype if shape is None else f"{dtype} of shape {shape}"
+        raise BadReplyError.because(name, got=f"{found.dtype} of shape {found.shape}", wanted=wanted)
     return found
 
 
