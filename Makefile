@@ -24,12 +24,16 @@ help:
 	@echo 'make clean    remove the environment and the caches'
 
 # Each stamp is one set of extras, so that the service starts without waiting for the developer's tools.
+# Debian splits ensurepip from python3; where it is missing, the pip that is there fills the environment.
 $(PY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo 'mmaemu needs Python 3.11 or newer. Name one: make PYTHON=/path/to/python3 ...' >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' || \
-	  { echo 'This Python cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; then $(PYTHON) -m venv $(VENV); \
+	elif $(PYTHON) -c 'import pip, venv' 2>/dev/null; then \
+	  $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $@ install -qq pip || { rm -rf $(VENV); exit 1; }; \
+	else \
+	  echo 'This Python has neither ensurepip nor pip. On Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; \
+	fi
 
 $(VENV)/.server: pyproject.toml constraints.txt | $(PY)
 	@echo 'Installing mmaemu and its service into $(VENV) ...'
