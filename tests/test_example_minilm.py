@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
@@ -117,6 +118,19 @@ def test_missing_package_is_one_line_with_the_pip_command(capsys, monkeypatch):
     assert example.main(["--url", ""]) == 1
     message = capsys.readouterr().err
     assert "pip install" in message and "Traceback" not in message
+
+
+def test_unreachable_service_is_one_line(capsys, monkeypatch):
+    monkeypatch.setenv("MMAEMU_MAX_RETRIES", "0")
+    assert example.main(["--tokens", "1", "--block", "0", "--url", "http://127.0.0.1:1"]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith("error: ") and "Traceback" not in message
+
+
+def test_service_with_other_bits_is_counted(compared):
+    results = compared[0]
+    broken = replace(results[-1], out=-results[-1].out)
+    assert example.disagreements(results, [*results[:-1], broken]) == 1
 
 
 def test_block_outside_the_model_is_refused():
