@@ -7,7 +7,9 @@ import ast
 import inspect
 import subprocess
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, assert_type
 
 import pytest
 
@@ -65,3 +67,13 @@ def test_a_client_method_takes_the_arguments_of_the_function(name):
     assert {key: (p.kind, p.default) for key, p in method.items()} == {
         key: (p.kind, p.default) for key, p in function.items()
     }
+
+
+if TYPE_CHECKING:
+    # For mypy and pyright alone: a method of both clients keeps its result's type, awaitable in the async one.
+    def types_of_methods(client: mmaemu.remote.Client, async_client: mmaemu.remote.AsyncClient) -> None:
+        assert_type(client.explain(1, 2, cells=[(0, 0)]), mmaemu.Trace)
+        assert_type(async_client.explain(1, 2, cells=[(0, 0)]), Awaitable[mmaemu.Trace])
+        assert_type(async_client.scaled_mm(1, 2, 3, 4), Awaitable[Any])
+        assert_type(mmaemu.remote.explain(1, 2), mmaemu.Trace)
+        client.scaled_mm(1, 2, 3)  # type: ignore[call-arg]

@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client against the real service, over a socket: what comes back is what a local call gives or raises."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+import mmaemu
+import mmaemu.remote
+from mmaemu import Bits, Spec, profiles
+from mmaemu.errors import (
+    BadReplyError,
+    InvalidInputError,
+    LimitExceededError,
+    MmaemuError,
+    ReferenceRejectsError,
+    RemoteError,
+    UnsupportedFeatureError,
+)
+from mmaemu.remote import AsyncClient, Client
+from mmaemu.testing import assert_bitwise_equal
+
+pytestmark = pytest.mark.timeout(120)
+
+ONE = np.float32(1)
+SERVE = "import sys; from mmaemu_server import serve, settings; serve.serve(settings.Settings(port=int(sys.argv[1])))"
+
+
+@pytest.fixture(scope="module")
+def url():
+    """The address of a service in a process of its own."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                httpx.get(f"{address}/healthz").raise_for_status()
+                break
+            except httpx.HTTPError:
+                assert process.poll() is None and time.monotonic() < deadline, "the service does not start"
+                time.sleep(0.1)
+        yield address
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(autouse=True)
+def _address(request, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("MMAEMU_") and name != "MMAEMU_TRUTH_DIR"]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MMAEMU_URL", request.getfixturevalue("url"))
+
+
+def operands(m=4, k=160, n=32, seed=0):
+    """Codes of every kind, NaN among them, as Bits; b column-major."""
+    draw = np.random.default_rng(seed)
+    a, b = (draw.integers(0, 256, shape, np.uint8) for shape in ((m, k), (n, k)))
+    return Bits("float8_e4m3fn", a), Bits("float8_e5m2", b.T)
+
+
+def as_numpy(bits):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    return bits.array.view(getattr(ml_dtypes, bits.dtype))
+
+
+def as_torch(bits):
+    torch = pytest.importorskip("torch")
+    lying = bits.array.T if bits.array.flags.f_contiguous else bits.array
+    tensor = torch.from_numpy(lying.copy()).view(getattr(torch, bits.dtype))
+    return tensor.t() if lying is not bits.array else tensor
+
+
+def as_bits(bits):
+    return bits
+
+
+KINDS = {"bits": as_bits, "numpy": as_numpy, "torch": as_torch}
+
+
+def scale_like(kind, value):
+    if kind == "torch":
+        return pytest.importorskip("torch").tensor(value)
+    return np.float32(value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("out_dtype", ["float32", "bfloat16", "float8_e4m3fn"])
+def test_scaled_mm_gives_the_bits_and_the_kind_of_a_local_call(kind, out_dtype):
+    a, b = (KINDS[kind](bits) for bits in operands())
+    arguments = (a, b, scale_like(kind, 0.37), scale_like(kind, 1.7))
+    local = mmaemu.scaled_mm(*arguments, out_dtype=out_dtype)
+    remote = mmaemu.remote.scaled_mm(*arguments, out_dtype=out_dtype)
+    assert type(remote) is type(local)
+    assert_bitwise_equal(remote, local)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_result_can_be_written_to(kind):
+    a, b = (KINDS[kind](bits) for bits in operands())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch warns where memory is read-only
+        out = mmaemu.remote.scaled_mm(a, b, scale_like(kind, 1.0), scale_like(kind, 1.0), out_dtype="float32")
+    array = out.array if kind == "bits" else out
+    array[0, 0] = 1
+    assert array[0, 0] == 1
+
+
+def test_accumulate_gives_the_bits_of_a_local_call():
+    a, b = operands()
+    local = mmaemu.accumulate(a, b, use_fast_accum=True)
+    assert_bitwise_equal(mmaemu.remote.accumulate(a, b, use_fast_accum=True), local)
+
+
+def test_splitk_and_profile_reach_the_engine():
+    a, b = operands(k=512)
+    options: dict[str, Any] = {"profile": "l40s", "splitk": (3, "output_type"), "out_dtype": "bfloat16"}
+    local = mmaemu.scaled_mm(a, b, ONE, ONE, **options)
+    assert_bitwise_equal(mmaemu.remote.scaled_mm(a, b, ONE, ONE, **options), local)
+
+
+def test_overrides_by_name_are_those_of_a_profile():
+    a, b = operands(k=512)
+    overrides = {"gemm.slow_chunks": [32], "gemm.scale_order": "a_then_b"}
+    own = profiles.get("l40s").with_overrides(overrides)
+    local = mmaemu.scaled_mm(a, b, ONE, ONE, out_dtype="float32", profile=own)
+    remote = mmaemu.remote.scaled_mm(a, b, ONE, ONE, out_dtype="float32", profile="l40s", overrides=overrides)
+    assert_bitwise_equal(remote, local)
+
+
+def test_a_profile_object_travels_with_its_overrides():
+    a, b = operands(k=512)
+    own = profiles.get("l40s").with_overrides({"gemm.slow_chunks": (64,)}).with_overrides({"gemm.slow_chunks": (32,)})
+    local = mmaemu.scaled_mm(a, b, ONE, ONE, out_dtype="float32", profile=own)
+    assert_bitwise_equal(mmaemu.remote.scaled_mm(a, b, ONE, ONE, out_dtype="float32", profile=own), local)
+
+
+def test_a_profile_object_that_the_service_does_not_have_is_refused():
+    from dataclasses import replace
+
+    a, b = operands()
+    foreign = replace(profiles.get("l40s"), note="another content under the same name")
+    with pytest.raises(BadReplyError) as caught:
+        mmaemu.remote.scaled_mm(a, b, ONE, ONE, out_dtype="float32", profile=foreign)
+    assert caught.value.field == "profile"
+
+
+def test_the_default_profile_is_the_callers_own(monkeypatch):
+    a, b = operands()
+    monkeypatch.setenv("MMAEMU_PROFILE", "l40s")
+    assert mmaemu.remote.explain(a, b, out_dtype="bfloat16").profile["name"] == "l40s"
+
+
+def test_explain_gives_the_trace_of_a_local_call():
+    a, b = operands()
+    local = mmaemu.explain(a, b, ONE, ONE, out_dtype="bfloat16", cells=[(1, 2), (0, 31)])
+    remote = mmaemu.remote.explain(a, b, ONE, ONE, out_dtype="bfloat16", cells=[(1, 2), (0, 31)])
+    assert remote == local
+
+
+def test_explain_of_shapes_gives_the_plan_of_a_local_call():
+    a, b = Spec("float8_e4m3fn", (64, 512)), Spec("float8_e4m3fn", (512, 32), (1, 512))
+    assert mmaemu.remote.explain(a, b, out_dtype="bfloat16") == mmaemu.explain(a, b, out_dtype="bfloat16")
+
+
+def test_explain_of_torch_meta_tensors_gives_the_plan_of_a_local_call():
+    torch = pytest.importorskip("torch")
+    a = torch.empty(64, 512, dtype=torch.float8_e4m3fn, device="meta")
+    b = torch.empty(32, 512, dtype=torch.float8_e4m3fn, device="meta").t()
+    scale = torch.empty((), device="meta")
+    arguments = (a, b, scale, scale)
+    remote = mmaemu.remote.explain(*arguments, out_dtype=torch.bfloat16)
+    assert remote == mmaemu.explain(*arguments, out_dtype=torch.bfloat16)
+
+
+def words(draw, shape, width):
+    return np.frombuffer(draw.bytes(int(np.prod(shape)) * width), f"u{width}").reshape(shape)
+
+
+@pytest.mark.parametrize(
+    ("fmt", "width", "acc", "acc_width", "preset"), [("e4m3", 1, "f32", 4, "ada"), ("f16", 2, "f16", 2, "ampere")]
+)
+def test_mma_gives_the_words_of_dot(fmt, width, acc, acc_width, preset):
+    draw = np.random.default_rng(1)
+    a, b, c = words(draw, (64, 16), width), words(draw, (64, 16), width), words(draw, (64,), acc_width)
+    local = mmaemu.model.dot(a, b, c, fmt, fmt, preset=preset, acc=acc)
+    assert_bitwise_equal(mmaemu.remote.mma(a, b, c, fmt, fmt, preset=preset, acc=acc), local)
+
+
+def test_mma_takes_words_as_tf32():
+    draw = np.random.default_rng(2)
+    a, b, c = words(draw, (64, 8), 4), words(draw, (64, 8), 4), words(draw, (64,), 4)
+    local = mmaemu.model.dot(a, b, c, "tf32", "tf32", preset="ampere")
+    assert_bitwise_equal(mmaemu.remote.mma(a, b, c, "tf32", "tf32", preset="ampere"), local)
+
+
+def test_mma_takes_float32_numbers_as_tf32():
+    draw = np.random.default_rng(2)
+    a, b, c = words(draw, (64, 8), 4), words(draw, (64, 8), 4), words(draw, (64,), 4)
+    local = mmaemu.model.dot(a, b, c, "tf32", "tf32", preset="ampere")
+    numbers = a.view(np.float32), b.view(np.float32), c.view(np.float32)
+    remote = mmaemu.remote.mma(*numbers, "tf32", "tf32", preset="ampere")
+    assert_bitwise_equal(remote, local.view(np.float32))
+
+
+def test_mma_gives_tensors_back_for_tensors():
+    a, b = (Bits("float16", np.full((3, 16), 0x3C00, np.uint16)) for _ in "ab")
+    c = Bits("float32", np.zeros(3, np.uint32))
+    assert_bitwise_equal(
+        mmaemu.remote.mma(a, b, c, preset="ampere"), Bits("float32", np.full(3, 0x41800000, np.uint32))
+    )  # 16.0
+
+
+def bad_calls():
+    a, b = operands()
+    rows = Bits("float8_e5m2", np.ascontiguousarray(b.array))
+    vector = Bits("float8_e4m3fn", np.zeros(160, np.uint8))
+    cube = Bits("float8_e4m3fn", np.zeros((2, 4, 160), np.uint8))
+    row_scales = np.ones((4, 1), np.float32), np.ones((1, 32), np.float32)
+    padded = Bits("float8_e5m2", np.zeros((32, 320), np.uint8)[:, :160].T)
+    strided = np.ones((8, 1), np.float32)[::2]
+    return {
+        "row-major b": ((a, rows, ONE, ONE), {}),
+        "column-major a": ((Bits(a.dtype, np.asfortranarray(a.array)), b, ONE, ONE), {}),
+        "both e5m2": ((Bits("float8_e5m2", a.array), b, ONE, ONE), {}),
+        "a of 1 dimension": ((vector, b, ONE, ONE), {}),
+        "b of 3 dimensions": ((a, cube, ONE, ONE), {}),
+        "inner sizes": ((a, Bits(b.dtype, b.array[:144]), ONE, ONE), {}),
+        "K of 8": ((Bits(a.dtype, a.array[:, :8].copy()), Bits(b.dtype, b.array[:8].T.copy().T), ONE, ONE), {}),
+        "bf16 a": ((Bits("bfloat16", np.zeros((4, 160), np.uint16)), b, ONE, ONE), {}),
+        "float16 scale": ((a, b, np.float16(1), ONE), {}),
+        "scale of 3 numbers": ((a, b, np.ones(3, np.float32), ONE), {}),
+        "rows of scales without their axis": ((a, b, np.ones(4, np.float32), np.ones(32, np.float32)), {}),
+        "row scales": ((a, b, *row_scales), {}),
+        "row scales with gaps": ((a, b, strided, row_scales[1]), {}),
+        "padded b is fine but a bias is not": ((a, padded, ONE, ONE, Bits("bfloat16", np.zeros(32, np.uint16))), {}),
+        "bias of 3": ((a, b, ONE, ONE, np.ones(3, np.float16)), {}),
+        "scale_result on bfloat16": ((a, b, ONE, ONE, None, ONE), {}),
+        "fp64 output": ((a, b, ONE, ONE), {"out_dtype": "float64"}),
+        "output that is no type": ((a, b, ONE, ONE), {"out_dtype": object()}),
+        "unknown profile": ((a, b, ONE, ONE), {"profile": "gtx480"}),
+        "profile without products": ((a, b, ONE, ONE), {"profile": "v100"}),
+        "unknown backend": ((a, b, ONE, ONE), {"backend": "abacus"}),
+        "splitk of 0": ((a, b, ONE, ONE), {"splitk": 0}),
+        "splitk by an unknown scheme": ((a, b, ONE, ONE), {"splitk": (2, "magic")}),
+        "use_fast_accum of 1": ((a, b, ONE, ONE), {"use_fast_accum": 1}),
+        "python float as scale": ((a, b, 1.0, ONE), {}),
+        "a list as a": (([[1.0]], b, ONE, ONE), {}),
+        "shapes without data": ((Spec("float8_e4m3fn", (4, 160)), b, ONE, ONE), {}),
+        "float64 a": ((np.zeros((4, 160)), b, ONE, ONE), {}),
+        "int32 bias": ((a, b, ONE, ONE, np.zeros(32, np.int32)), {}),
+    }
+
+
+@pytest.mark.parametrize("name", bad_calls())
+def test_a_refusal_is_the_same_error_as_locally(name):
+    arguments, options = bad_calls()[name]
+    options = {"out_dtype": "bfloat16", **options}
+    with pytest.raises(MmaemuError) as local:
+        mmaemu.scaled_mm(*arguments, **options)
+    with pytest.raises(MmaemuError) as remote:
+        mmaemu.remote.scaled_mm(*arguments, **options)
+    assert type(remote.value) is type(local.value)
+    assert (remote.value.message, remote.value.details()) == (local.value.message, local.value.details())
+
+
+def test_a_padded_column_major_b_is_taken_as_it_is():
+    a, _ = operands()
+    wide = np.random.default_rng(3).integers(0, 256, (32, 320), np.uint8)
+    b = Bits("float8_e4m3fn", wide[:, :160].T)
+    local = mmaemu.scaled_mm(a, b, ONE, ONE, out_dtype="bfloat16")
+    assert_bitwise_equal(mmaemu.remote.scaled_mm(a, b, ONE, ONE, out_dtype="bfloat16"), local)
+
+
+@pytest.mark.parametrize("shape", [(0, 160, 32), (4, 0, 32), (4, 160, 0)])
+def test_empty_sizes_come_back_as_locally(shape):
+    a, b = operands(*shape)
+    local = mmaemu.scaled_mm(a, b, ONE, ONE, out_dtype="bfloat16")
+    assert_bitwise_equal(mmaemu.remote.scaled_mm(a, b, ONE, ONE, out_dtype="bfloat16"), local)
+
+
+def test_tensors_under_autograd_are_refused_before_anything_is_sent():
+    torch = pytest.importorskip("torch")
+    a, b = (as_torch(bits) for bits in operands())
+    scale = torch.ones((), requires_grad=True)
+    with pytest.raises(UnsupportedFeatureError) as local:
+        mmaemu.scaled_mm(a, b, scale, scale, out_dtype=torch.bfloat16)
+    with pytest.raises(UnsupportedFeatureError) as remote:
+        mmaemu.remote.scaled_mm(a, b, scale, scale, out_dtype=torch.bfloat16, url="http://127.0.0.1:9")
+    assert remote.value.message == local.value.message
+
+
+def test_tensors_under_autograd_pass_without_grad_mode():
+    torch = pytest.importorskip("torch")
+    a, b = (as_torch(bits) for bits in operands())
+    scale = torch.ones((), requires_grad=True)
+    with torch.no_grad():
+        local = mmaemu.scaled_mm(a, b, scale, scale, out_dtype=torch.bfloat16)
+        assert_bitwise_equal(mmaemu.remote.scaled_mm(a, b, scale, scale, out_dtype=torch.bfloat16), local)
+
+
+def test_mma_refuses_autograd():
+    torch = pytest.importorskip("torch")
+    a = b = torch.ones(2, 16, dtype=torch.float16)
+    c = torch.zeros(2, requires_grad=True)
+    with pytest.raises(UnsupportedFeatureError, match="^c: got requires_grad"):
+        mmaemu.remote.mma(a, b, c, preset="ampere")
+
+
+def test_a_reference_rejection_is_also_a_runtime_error():
+    a, b = operands()
+    with pytest.raises(RuntimeError):
+        mmaemu.remote.scaled_mm(a, Bits(b.dtype, np.ascontiguousarray(b.array)), ONE, ONE)
+
+
+def test_more_cells_than_the_service_allows_are_its_refusal():
+    a, b = operands()
+    cells = [(0, 0)] * (mmaemu.remote.limits()["max_cells"] + 1)
+    with pytest.raises(LimitExceededError) as caught:
+        mmaemu.remote.explain(a, b, out_dtype="bfloat16", cells=cells)
+    assert caught.value.field == "cells"
+
+
+def test_an_option_that_json_cannot_hold_is_named():
+    a, b = operands()
+    with pytest.raises(InvalidInputError) as caught:
+        mmaemu.remote.scaled_mm(a, b, ONE, ONE, backend={1, 2})  # type: ignore[arg-type]
+    assert caught.value.field == "backend"
+
+
+def test_the_async_client_gives_the_same_bits():
+    a, b = operands()
+
+    async def call(address):
+        async with AsyncClient(address) as client:
+            return await asyncio.gather(
+                client.scaled_mm(a, b, ONE, ONE, out_dtype="bfloat16"),
+                client.explain(a, b, ONE, ONE, out_dtype="bfloat16", cells=[(0, 0)]),
+            )
+
+    out, trace = asyncio.run(call(os.environ["MMAEMU_URL"]))
+    assert_bitwise_equal(out, mmaemu.scaled_mm(a, b, ONE, ONE, out_dtype="bfloat16"))
+    assert trace == mmaemu.explain(a, b, ONE, ONE, out_dtype="bfloat16", cells=[(0, 0)])
+
+
+def test_the_async_client_raises_what_a_local_call_raises():
+    a, b = operands()
+    rows = Bits(b.dtype, np.ascontiguousarray(b.array))
+
+    async def call(address):
+        async with AsyncClient(address) as client:
+            await client.scaled_mm(a, rows, ONE, ONE)
+
+    with pytest.raises(ReferenceRejectsError):
+        asyncio.run(call(os.environ["MMAEMU_URL"]))
+
+
+def test_the_async_client_works_on_the_application_itself():
+    from mmaemu_server.app import create_app
+    from mmaemu_server.settings import Settings
+
+    async def call():
+        app = create_app(Settings.model_validate({}))
+        async with AsyncClient("http://service", transport=httpx.ASGITransport(app)) as client:
+            return await client.version()
+
+    assert asyncio.run(call())["engine_version"] == mmaemu.__version__
+
+
+def test_the_service_tells_its_version():
+    assert mmaemu.remote.version()["engine_version"] == mmaemu.__version__
+
+
+def test_the_service_lists_the_profiles_of_its_engine():
+    assert all(name in str(mmaemu.remote.profiles()) for name in profiles.names())
+
+
+def test_the_service_describes_one_profile():
+    assert mmaemu.remote.profile("l40s")["name"] == "l40s"
+
+
+def test_the_service_does_not_know_a_profile_that_is_none():
+    with pytest.raises((InvalidInputError, RemoteError), match="gtx480"):
+        mmaemu.remote.profile("gtx480")
+
+
+@pytest.mark.parametrize("name", ["backends", "limits", "health"])
+def test_the_service_describes_itself(name):
+    assert getattr(mmaemu.remote, name)()
+
+
+def test_url_wins_over_the_variable():
+    with Client("http://127.0.0.1:9", max_retries=0) as client, pytest.raises(RemoteError):
+        client.version()
