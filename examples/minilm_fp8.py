@@ -131,6 +131,7 @@ def feed_forward_inputs(ids: list[int], index: int, w: dict[str, Tensor]) -> tup
     words = w["embeddings.word_embeddings.weight"][torch.tensor(ids)]
     places = w["embeddings.position_embeddings.weight"][: len(ids)]
     x = norm(words + places + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
+    up = down = x
     for block in range(index + 1):
         name = f"encoder.layer.{block}"
         query, key, value = (heads(linear(x, f"{name}.attention.self.{part}")) for part in ("query", "key", "value"))
