@@ -87,7 +87,6 @@ def room_of(module: str) -> str:
 def imported_by(module: str) -> Iterator[tuple[str, int]]:
     """Every module of ours that `module` imports, anywhere in its text, with the line."""
     for node in ast.walk(ast.parse(modules()[module].read_text())):
-        names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -95,9 +94,9 @@ def imported_by(module: str) -> Iterator[tuple[str, int]]:
             # `from package import name` may name a module or something inside one.
             below = [f"{node.module}.{alias.name}" for alias in node.names]
             names = [name if name in modules() else str(node.module) for name in below]
-        for name in names:
-            if name in modules():
-                yield name, node.lineno
+        else:
+            continue
+        yield from ((name, node.lineno) for name in names if name in modules())
 
 
 def loaded_by(statement: str) -> set[str]:

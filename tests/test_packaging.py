@@ -36,7 +36,7 @@ print(f"{out.array[15, 15]:08X}", out.array.shape)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, text=True)
@@ -44,13 +44,13 @@ def wheel(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def names(wheel) -> set[str]:
+def names(wheel: Path) -> set[str]:
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
 
 
 @pytest.fixture(scope="module")
-def thin(wheel, tmp_path_factory) -> Path:
+def thin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The python of an environment that holds the wheel and the base dependencies."""
     folder = tmp_path_factory.mktemp("thin")
     venv.create(folder, symlinks=True)

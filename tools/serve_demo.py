@@ -60,23 +60,25 @@ class Service:
             errors="replace",
             start_new_session=True,
         )
-        self._may_show = threading.Event()
+        self._held: list[str] | None = []
+        self._lock = threading.Lock()
         assert self._process.stdout is not None
         self._pump = threading.Thread(target=self._copy_log, args=(self._process.stdout,), daemon=True)
         self._pump.start()
 
     def _copy_log(self, log: IO[str]) -> None:
-        held: list[str] = []
         for line in log:
-            held.append(line)
-            if self._may_show.is_set():
-                sys.stderr.write("".join(held))
-                held.clear()
-        self._may_show.wait()
-        sys.stderr.write("".join(held))
+            with self._lock:
+                if self._held is None:
+                    sys.stderr.write(line)
+                else:
+                    self._held.append(line)
 
     def show_log(self) -> None:
-        self._may_show.set()
+        """What was held back, and from now on every line as it comes."""
+        with self._lock:
+            sys.stderr.write("".join(self._held or ()))
+            self._held = None
 
     def is_ready(self, url: str) -> bool:
         """True once /healthz answers; False if the process ends first or START_SECONDS pass."""
@@ -104,8 +106,8 @@ class Service:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        self.show_log()
         self._pump.join(timeout=5.0)
+        self.show_log()
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import assert_type
 
+import numpy as np
+
 import mmaemu
 import mmaemu.remote
-import numpy as np
 from mmaemu import Bits, profiles, remote
 from mmaemu.testing import assert_bitwise_equal
 
