@@ -64,7 +64,7 @@ class Number:
     @property
     def value(self) -> Fraction:
         assert self.kind == NUMBER
-        return (-1) ** self.negative * self.units * Fraction(2) ** self.unit
+        return Fraction(_signed(self.negative, self.units)) * Fraction(2) ** self.unit
 
 
 def decode(word: int, fmt: str) -> Number:
