@@ -134,4 +134,5 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
             wanted="the package ml_dtypes",
             hint="pip install ml_dtypes, or pass mmaemu.Bits.",
         ) from None
-    return np.dtype(getattr(ml_dtypes, name))
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mmaemu.model import accumulator, chain, decode, epilogue, formats, ieee, reduction
+from mmaemu.model import accumulator, alignment, chain, decode, epilogue, formats, ieee, reduction
 from mmaemu.model.accumulator import Accumulator
 from mmaemu.model.decode import NAN, Decoded
 from mmaemu.model.formats import F32, AnyBits, Format
@@ -97,13 +97,15 @@ def _step(
     after: Accumulator,
     layout: Plan,
 ) -> Json:
-    rule, aligned = layout.instruction.rule, group.step.aligned
-    grid = int(aligned.common_exponent[0]) - rule.fraction_bits
+    rule, common = layout.instruction.rule, group.step.common_exponent
+    grid = int(common[0]) - rule.fraction_bits
+    index = list(group.k)
+    products = alignment.kept_products(left[index], right[index], common, rule)
     terms = []
     for position, k in enumerate(group.k):
         if k >= len(a):
             continue  # padding of the last instruction
-        kept = int(aligned.products[position, 0])
+        kept = int(products[position, 0])
         product = _product(left, right, k)
         terms.append(
             {
@@ -117,11 +119,11 @@ def _step(
             }
         )
     before = accumulator.write(group.before, F32, rule)
-    kept = int(aligned.accumulator[0])
+    kept = int(alignment.kept_accumulator(group.before.value, common, rule)[0])
     value = _value(before, F32)
     return {
         "k": [offset + k for k in group.k if k < len(a)],
-        "common_exponent": int(aligned.common_exponent[0]),
+        "common_exponent": int(common[0]),
         "grid_exponent": grid,
         "accumulator": {
             **_word(before, F32),

@@ -8,7 +8,6 @@ the interpreter lock.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -16,11 +15,11 @@ import numpy as np
 
 from mmaemu.backends.interface import Progress, Scales
 from mmaemu.model import accumulator, chain, epilogue, ieee, reduction
-from mmaemu.model.decode import Decoded
 from mmaemu.model.formats import F32, AnyBits
 from mmaemu.plan import Plan, Split
 
-TILE_M, TILE_N = 8, 256
+TILE_M, TILE_N = 32, 256
+_NARROWEST = 64
 
 
 @dataclass(frozen=True)
@@ -40,14 +39,14 @@ def accumulate(
     out = np.zeros((plan.m, plan.n), np.uint32)
     if plan.k == 0 or out.size == 0:
         return out
-    tiles = list(_tiles(plan.m, plan.n))
+    threads = thread_count(threads)
+    tiles = _tiles(plan.m, plan.n, threads)
 
     def run(tile: _Tile) -> None:
         partials = [_partial(a[tile.rows], b[:, tile.columns], split, plan) for split in plan.splits]
         out[tile.rows, tile.columns] = _reduce(partials, _of_tile(scales, tile), plan)
 
-    workers = min(thread_count(threads), len(tiles))
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(min(threads, len(tiles))) as pool:
         futures = [pool.submit(run, tile) for tile in tiles]
         try:
             for done, future in enumerate(futures, 1):
@@ -67,36 +66,30 @@ def thread_count(threads: int | None) -> int:
     return max(threads, 1)
 
 
-def _tiles(m: int, n: int) -> Iterator[_Tile]:
-    for column in range(0, n, TILE_N):
-        for row in range(0, m, TILE_M):
-            yield _Tile(slice(row, row + TILE_M), slice(column, column + TILE_N))
+def _tiles(m: int, n: int, threads: int) -> list[_Tile]:
+    """Tiles that cover the result, narrower where there would be fewer than threads."""
+    width = TILE_N
+    while width > _NARROWEST and -(-m // TILE_M) * -(-n // width) < threads:
+        width //= 2
+    return [
+        _Tile(slice(row, row + TILE_M), slice(column, column + width))
+        for column in range(0, n, width)
+        for row in range(0, m, TILE_M)
+    ]
 
 
 def _partial(a: AnyBits, b: AnyBits, split: Split, plan: Plan) -> AnyBits:
     """One split's float32 words: chunks restart from zero and join in order."""
+    rule = plan.instruction.rule
     total = None
     for start, stop in split.chunks:
-        chunk = _chunk(a[:, start:stop], b[start:stop], plan)
+        left = chain.operand(a[:, start:stop].T, plan.fmt_a, rule)[:, :, None]
+        right = chain.operand(b[start:stop], plan.fmt_b, rule)[:, None, :]
+        zero = accumulator.zeros((a.shape[0], b.shape[1]), F32)
+        chunk = accumulator.write(chain.run(left, right, zero, F32, rule), F32, rule)
         total = chunk if total is None else ieee.add(total, chunk)
     assert total is not None, "a split has at least one chunk"
     return total
-
-
-def _chunk(a: AnyBits, b: AnyBits, plan: Plan) -> AnyBits:
-    rule = plan.instruction.rule
-    left = _as_rows(chain.operand(a.T, plan.fmt_a, rule))
-    right = _as_columns(chain.operand(b, plan.fmt_b, rule))
-    start = accumulator.zeros((a.shape[0], b.shape[1]), F32)
-    return accumulator.write(chain.run(left, right, start, F32, rule), F32, rule)
-
-
-def _as_rows(operand: Decoded) -> Decoded:
-    return operand[:, :, None]
-
-
-def _as_columns(operand: Decoded) -> Decoded:
-    return operand[:, None, :]
 
 
 def _reduce(partials: list[AnyBits], scales: Scales, plan: Plan) -> AnyBits:

@@ -24,7 +24,7 @@ def add(commands: Commands) -> None:
         "scale_result where wanted. Options may be in its metadata (key mmaemu, JSON) or given as flags.\n"
         "OUT holds one tensor, out [M, N]. A progress bar shows on a terminal.\n\n"
         "example:\n"
-        "  safetensors.torch.save_file({'a': a, 'b_t': b_t, 'scale_a': sa, 'scale_b': sb}, 'in.safetensors')   # python\n"
+        "  safetensors.torch.save_file({'a': a, 'b_t': b_t, 'scale_a': sa, 'scale_b': sb}, 'in.safetensors')\n"
         "  mmaemu scaled-mm in.safetensors -o out.safetensors --fast --out-dtype bfloat16",
     )
     parser.add_argument("input", type=Path, metavar="IN", help="the call: .safetensors or .json")

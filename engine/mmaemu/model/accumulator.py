@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmaemu.model import rounding, special
-from mmaemu.model.alignment import Aligned, align, sum_dtype, total, without_zeros
-from mmaemu.model.decode import Decoded, decode
+from mmaemu.model.alignment import common_exponent, exact_sum, without_zeros
+from mmaemu.model.decode import I32, Decoded, decode
 from mmaemu.model.formats import AnyBits, Format
 from mmaemu.profiles.instruction import StepRule
 
@@ -31,7 +31,7 @@ class Accumulator:
 class Step:
     """Everything that one step computed, for explain."""
 
-    aligned: Aligned
+    common_exponent: I32
     sum: NDArray[np.signedinteger]
     result: Accumulator
 
@@ -56,22 +56,24 @@ def write(accumulator: Accumulator, fmt: Format, rule: StepRule) -> AnyBits:
 def step(a: Decoded, b: Decoded, accumulator: Accumulator, fmt: Format, rule: StepRule) -> Step:
     """One fused step: align, add exactly, normalise, round. Terms on axis 0."""
     value = accumulator.value if rule.zero_accumulator_aligns else without_zeros(accumulator.value)
-    aligned = align(a, b, value, rule)
-    exact = total(aligned, sum_dtype(rule))
-    result, overflow = _round(exact, aligned.common_exponent, fmt, rule)
-    flags = special.either(special.either(special.of_products(a, b), accumulator.flags), overflow)
-    return Step(aligned, exact, Accumulator(result, flags))
+    common = common_exponent(a, b, value, rule)
+    exact = exact_sum(a, b, value, common, rule)
+    result, overflow = _round(exact, common, fmt, rule)
+    flags = special.either(special.of_products(a, b), accumulator.flags)
+    if flags is not None and overflow is not None:
+        overflow[flags != 0] = 0  # an infinity or NaN stays what it is, whatever the finite terms add up to
+    return Step(common, exact, Accumulator(result, special.either(flags, overflow)))
 
 
 def _round(
-    exact: NDArray[np.signedinteger], common_exponent: NDArray[np.int32], fmt: Format, rule: StepRule
+    exact: NDArray[np.signedinteger], common: I32, fmt: Format, rule: StepRule
 ) -> tuple[Decoded, special.Flags | None]:
     """Normalise and round to `result_fraction_bits`; below the format's smallest exponent, to a subnormal."""
     magnitude = np.abs(exact)
     fraction_bits = rule.result_fraction_bits
     # Exact: sums are below 2^53, as sum_dtype's bound shows for every rule that the schema admits.
     top = rounding.exact_bit_length(magnitude).astype(np.int32) - 1
-    lsb = common_exponent - rule.fraction_bits
+    lsb = common - rule.fraction_bits
     drop = np.maximum(top - fraction_bits, np.int32(fmt.min_exponent - fraction_bits) - lsb)
     if rule.result_rounding == "RZ":
         kept = (magnitude << np.maximum(-drop, 0)) >> np.maximum(drop, 0)

@@ -31,7 +31,8 @@ def operand(bits: AnyBits, fmt: Format, rule: StepRule) -> Decoded:
     """Decode an operand with K on axis 0, padded with zeros to whole instructions as the hardware pads."""
     short = -len(bits) % rule.instruction_k
     padded = np.concatenate([bits, np.zeros((short, *bits.shape[1:]), bits.dtype)]) if short else bits
-    decoded = decode(padded, fmt)
+    # In row-major order whatever the caller's strides are: the outputs, not K, must be the fastest axis.
+    decoded = decode(np.ascontiguousarray(padded), fmt)
     return decoded if rule.zero_products_align else without_zeros(decoded)
 
 

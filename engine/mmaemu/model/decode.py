@@ -78,10 +78,9 @@ def _decode(bits: AnyBits, fmt: Format) -> Decoded:
     magnitude = fraction + (np.minimum(field, 1) << fmt.fraction_bits)
     exponent = np.maximum(field, 1) - fmt.bias
     special = _special(field, fraction, fmt)
-    magnitude[special != FINITE] = 0
     return Decoded(
         sign=(1 - 2 * negative).astype(np.int32),
-        magnitude=magnitude.astype(np.int32),
+        magnitude=np.where(special == FINITE, magnitude, 0).astype(np.int32),
         exponent=exponent.astype(np.int32),
         fraction_bits=fmt.fraction_bits,
         special=special if special.any() else None,

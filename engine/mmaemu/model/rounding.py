@@ -39,27 +39,30 @@ def exact_bit_length(magnitude: NDArray[np.integer]) -> I64:
 
 def _exact_bit_length(magnitude: NDArray[np.integer]) -> I64:
     field = magnitude.astype(np.float64).view(np.int64) >> 52
-    return np.maximum(field - 1022, 0)
+    length: I64 = np.maximum(field - 1022, 0)
+    return length
 
 
 def shift_right(magnitude: I64, amount: I64, rounding: Rounding) -> I64:
     """magnitude / 2^amount, rounded; negative amounts shift left. Non-negative magnitudes below 2^61."""
     left = np.clip(-amount, 0, _SHIFT_LIMIT)
     right = np.clip(amount, 0, _SHIFT_LIMIT)
-    kept = (magnitude << left) >> right
+    kept: I64 = (magnitude << left) >> right
     if rounding == "RZ":
         return kept
     dropped = magnitude - (kept << right)
     half = (np.int64(1) << right) >> 1
     up = (right > 0) & ((dropped > half) | ((dropped == half) & (kept & 1 == 1)))
-    return kept + up
+    rounded: I64 = kept + up
+    return rounded
 
 
 def shift_right_sticky(magnitude: I64, amount: I64) -> I64:
     """magnitude >> amount, with bit 0 set if anything was dropped: enough for one later rounding to be right."""
     right = np.clip(amount, 0, _SHIFT_LIMIT)
-    kept = magnitude >> right
-    return kept | ((kept << right) != magnitude)
+    kept: I64 = magnitude >> right
+    sticky: I64 = kept | ((kept << right) != magnitude)
+    return sticky
 
 
 def pack(
@@ -91,7 +94,7 @@ def pack(
     if fmt.infinity is not None and overflow == "infinity":
         top = fmt.infinity >> fmt.ignored_low_bits
     else:
-        top = fmt.canonical_nan if overflow == "nan" else limit
+        top = fmt.canonical_nan >> fmt.ignored_low_bits if overflow == "nan" else limit
     code = np.where(code > limit, top, code)
     signed = negative if zero_keeps_sign else negative & (code > 0)
     code = (code << fmt.ignored_low_bits) | np.where(signed, fmt.sign_bit, 0)
