@@ -99,6 +99,7 @@ def imported_by(module: str) -> Iterator[tuple[str, int]]:
         yield from ((name, node.lineno) for name in names if name in modules())
 
 
+@functools.cache
 def loaded_by(statement: str) -> set[str]:
     """The modules that a new interpreter holds after `statement`."""
     code = f"import sys; before = set(sys.modules); {statement}; print(*(set(sys.modules) - before))"
