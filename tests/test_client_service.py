@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -409,6 +411,13 @@ def test_the_service_does_not_know_a_profile_that_is_none():
 @pytest.mark.parametrize("name", ["backends", "limits", "health"])
 def test_the_service_describes_itself(name):
     assert getattr(mmaemu.remote, name)()
+
+
+def test_the_documented_example_prints_what_the_page_shows():
+    page = (Path(__file__).parents[1] / "docs/client.md").read_text()
+    code, shown = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", page, re.DOTALL)[0]
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.stdout == shown, run.stderr
 
 
 def test_url_wins_over_the_variable():

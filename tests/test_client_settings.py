@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from mmaemu.errors import InvalidInputError
+from mmaemu_client import settings
 from mmaemu_client.settings import resolve
 
 VARIABLES = ("MMAEMU_URL", "MMAEMU_API_KEY", "MMAEMU_TIMEOUT", "MMAEMU_MAX_RETRIES", "MMAEMU_CA_BUNDLE")
@@ -81,3 +85,12 @@ def test_a_variable_with_a_bad_value_is_named(monkeypatch, variable, value):
 
 def test_the_key_is_not_shown():
     assert "k-1" not in repr(resolve("http://lab:8642", api_key="k-1"))
+
+
+def test_the_page_lists_every_variable():
+    page = (Path(__file__).parents[1] / "docs/client.md").read_text()
+    assert re.findall(r"^\| `(MMAEMU_\w+)` \|", page, re.MULTILINE) == list(VARIABLES)
+
+
+def test_every_variable_that_the_client_reads_is_tested_here():
+    assert set(re.findall(r"MMAEMU_\w+", Path(settings.__file__).read_text())) == set(VARIABLES)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import ssl
@@ -264,6 +265,12 @@ _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 def _after_fork_in_child() -> None:
     for client in list(_clients):
         client._after_fork()
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in list(_clients):
+        client.close()
 
 
 if hasattr(os, "register_at_fork"):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import atexit
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -158,12 +157,3 @@ def _client(url: str | None) -> Client:
                 ca_bundle=settings.ca_bundle,
             )
         return client
-
-
-@atexit.register
-def _close() -> None:
-    with _lock:
-        clients = list(_kept.values())
-        _kept.clear()
-    for client in clients:
-        client.close()
