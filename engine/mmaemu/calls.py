@@ -289,6 +289,4 @@ def _keys(value: Any) -> str:
 
 
 def _invalid(field: str, got: str, wanted: str) -> InvalidInputError:
-    error = InvalidInputError.because(field, got=got, wanted=wanted)
-    assert isinstance(error, InvalidInputError)
-    return error
+    return InvalidInputError.because(field, got=got, wanted=wanted)

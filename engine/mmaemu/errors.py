@@ -20,7 +20,7 @@ wanted, and the same sentence travels over HTTP.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class MmaemuError(Exception):
@@ -38,7 +38,7 @@ class MmaemuError(Exception):
         self.hint = hint
 
     @classmethod
-    def because(cls, field: str, *, got: object, wanted: str, hint: str = "") -> MmaemuError:
+    def because(cls, field: str, *, got: object, wanted: str, hint: str = "") -> Self:
         """The usual sentence: field, what came, what was wanted, what to do."""
         text = f"{field}: got {got}; wanted {wanted}."
         return cls(f"{text} {hint}" if hint else text, field=field, got=str(got), wanted=wanted, hint=hint)

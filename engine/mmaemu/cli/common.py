@@ -22,12 +22,17 @@ if TYPE_CHECKING:
     Commands = _SubParsersAction[argparse.ArgumentParser]
 
 
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Descriptions as written; a flag's help beside it even where the flag is long."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=36, width=110)
+
+
 def add_command(
     commands: Commands, name: str, run: Callable[[argparse.Namespace], int], help: str, description: str
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(
-        name, help=help, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = commands.add_parser(name, help=help, description=description, formatter_class=Formatter)
     parser.set_defaults(run=run)
     return parser
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import mmaemu
 from mmaemu import errors
 from mmaemu.cli import doctor, explain, profiles, replay, scaled_mm, serve
+from mmaemu.cli.common import Formatter
 
 EXIT_CODES: dict[type[errors.MmaemuError], int] = {
     errors.ReferenceRejectsError: 3,
@@ -65,10 +66,10 @@ def _parser() -> argparse.ArgumentParser:
         prog="mmaemu",
         description="What bits would this NVIDIA GPU have returned? Tensor-core products, emulated bit for bit.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Formatter,
     )
     parser.add_argument("--version", action="version", version=f"mmaemu {mmaemu.__version__}")
-    commands = parser.add_subparsers(dest="command", title="commands", metavar="")
+    commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
     for module in (serve, scaled_mm, explain, replay, profiles, doctor):
         module.add(commands)
     return parser

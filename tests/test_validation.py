@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each refusal of a call: its class, its field, and that the reference's own order decides which comes first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import mmaemu
+from mmaemu import Bits, Spec
+from mmaemu.errors import InvalidInputError, MmaemuError, ReferenceRejectsError, UnsupportedFeatureError
+
+M, N, K = 32, 48, 64
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+
+
+def fp8(rows, columns, dtype=E4M3):
+    return torch.ones(rows, columns).to(dtype)
+
+
+def good_call():
+    return {
+        "a": fp8(M, K),
+        "b": fp8(N, K).t(),
+        "scale_a": torch.tensor(0.5),
+        "scale_b": torch.tensor(2.0),
+        "out_dtype": torch.bfloat16,
+    }
+
+
+def rows_and_columns(**more):
+    return {"scale_a": torch.ones(M, 1), "scale_b": torch.ones(1, N), **more}
+
+
+REJECTED = {
+    "a vector for a": ({"a": fp8(1, K)[0]}, "a"),
+    "three dimensions for b": ({"b": fp8(N, K).t()[None]}, "b"),
+    "inner sizes differ": ({"b": fp8(N, 32).t()}, "b"),
+    "half-precision scale": ({"scale_a": torch.tensor(1.0, dtype=torch.float16)}, "scale_a"),
+    "float64 scale": ({"scale_b": torch.tensor(1.0, dtype=torch.float64)}, "scale_b"),
+    "scales of two numbers": ({"scale_a": torch.ones(2)}, "scale_a, scale_b"),
+    "one row-wise scale beside one number": ({"scale_a": torch.ones(M, 1)}, "scale_a, scale_b"),
+    "row scales as a vector": ({"scale_a": torch.ones(M), "scale_b": torch.ones(N)}, "scale_a, scale_b"),
+    "row scales that are not contiguous": (
+        rows_and_columns(scale_a=torch.ones(M, 2)[:, :1]),
+        "scale_a",
+    ),
+    "row-wise with another output than bfloat16": (rows_and_columns(out_dtype=torch.float32), "out_dtype"),
+    "scale_result of two numbers": ({"scale_result": torch.ones(2)}, "scale_result"),
+    "scale_result in half precision": ({"scale_result": torch.tensor(1.0).half()}, "scale_result"),
+    "scale_result with a wide output": ({"scale_result": torch.tensor(1.0)}, "scale_result"),
+    "bias of another size": ({"bias": torch.ones(N - 1, dtype=torch.bfloat16)}, "bias"),
+    "bias with a float32 output": (
+        {"bias": torch.ones(N, dtype=torch.bfloat16), "out_dtype": torch.float32},
+        "bias",
+    ),
+    "half bias for a bfloat16 output": ({"bias": torch.ones(N).half()}, "bias"),
+    "K not a multiple of 16": ({"a": fp8(M, 40), "b": fp8(N, 40).t()}, "a"),
+    "N not a multiple of 16": ({"b": fp8(40, K).t()}, "b"),
+    "a is not fp8": ({"a": torch.ones(M, K)}, "a"),
+    "b is an integer matrix": ({"b": torch.ones(N, K, dtype=torch.int8).t()}, "b"),
+    "e5m2 twice": ({"a": fp8(M, K, E5M2), "b": fp8(N, K, E5M2).t()}, "a, b"),
+    "row-major b": ({"b": fp8(K, N)}, "b"),
+    "b without a unit stride": ({"b": fp8(2 * N, 2 * K).t()[::2, ::2]}, "b"),
+    "column-major a": ({"a": fp8(K, M).t()}, "a"),
+    "e4m3 x e4m3 to e5m2": ({"out_dtype": E5M2}, "out_dtype"),
+    "an integer output": ({"out_dtype": torch.int32}, "out_dtype"),
+}
+
+UNMODELLED = {
+    "bias": ({"bias": torch.ones(N, dtype=torch.bfloat16)}, "bias"),
+    "row-wise scales": (rows_and_columns(), "scale_a, scale_b"),
+    "block-wise scales": (
+        {name: torch.ones(512, dtype=torch.uint8).view(torch.float8_e8m0fnu) for name in ("scale_a", "scale_b")},
+        "scale_a, scale_b",
+    ),
+    "a scale that autograd follows": ({"scale_a": torch.ones((), requires_grad=True)}, "scale_a"),
+    "a profile of instructions only": ({"profile": "a100"}, "profile"),
+}
+
+MALFORMED = {
+    "an unknown profile": ({"profile": "rtx9999"}, "profile"),
+    "an unknown backend": ({"backend": "abacus"}, "backend"),
+    "a Python number for a scale": ({"scale_a": 1.0}, "scale_a"),
+    "a list for a": ({"a": [[1.0]]}, "a"),
+    "a split of nothing": ({"splitk": 0}, "splitk"),
+    "an unknown scheme": ({"splitk": (2, "sideways")}, "splitk"),
+    "three numbers for splitk": ({"splitk": (1, 2, 3)}, "splitk"),
+    "a number for use_fast_accum": ({"use_fast_accum": 1}, "use_fast_accum"),
+    "an out_dtype that is no dtype": ({"out_dtype": object()}, "out_dtype"),
+}
+
+
+def refusal(change):
+    with pytest.raises(MmaemuError) as caught:
+        mmaemu.scaled_mm(**{**good_call(), **change})
+    return caught.value
+
+
+def test_the_good_call_passes():
+    assert mmaemu.scaled_mm(**good_call()).shape == (M, N)
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_what_the_reference_rejects(name):
+    change, field = REJECTED[name]
+    error = refusal(change)
+    assert type(error) is ReferenceRejectsError and error.field == field
+    assert isinstance(error, RuntimeError)
+    assert error.got and error.wanted
+
+
+@pytest.mark.parametrize("name", UNMODELLED)
+def test_what_is_not_modelled(name):
+    change, field = UNMODELLED[name]
+    error = refusal(change)
+    assert type(error) is UnsupportedFeatureError and error.field == field
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_what_is_malformed(name):
+    change, field = MALFORMED[name]
+    error = refusal(change)
+    assert type(error) is InvalidInputError and error.field == field
+
+
+def test_autograd_is_refused_only_while_it_records():
+    call = good_call()
+    call["scale_a"] = torch.tensor(0.5, requires_grad=True)
+    with torch.no_grad():
+        mmaemu.scaled_mm(**call)
+    assert type(refusal({"scale_a": call["scale_a"]})) is UnsupportedFeatureError
+
+
+def test_the_references_rejection_comes_before_what_is_not_modelled():
+    error = refusal({"bias": torch.ones(N, dtype=torch.bfloat16), "a": torch.ones(M, K)})
+    assert type(error) is ReferenceRejectsError and error.field == "a"
+
+
+def test_the_reference_looks_at_scales_before_multiples_of_16():
+    error = refusal({"a": fp8(M, 40), "b": fp8(N, 40).t(), "scale_a": torch.ones(3)})
+    assert error.field == "scale_a, scale_b"
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_tensor_wise_scale_is_one_number_of_any_rank(shape):
+    mmaemu.scaled_mm(**{**good_call(), "scale_a": torch.ones(shape)})
+
+
+def test_m_may_be_any_size():
+    assert mmaemu.scaled_mm(**{**good_call(), "a": fp8(17, K)}).shape == (17, N)
+
+
+def test_padded_leading_dimensions_pass():
+    padded = {"a": fp8(M, 2 * K)[:, :K], "b": fp8(N, 2 * K)[:, :K].t()}
+    assert mmaemu.scaled_mm(**{**good_call(), **padded}).shape == (M, N)
+
+
+def test_an_a_without_a_unit_stride_is_copied_as_torch_does():
+    scattered = fp8(2 * M, 2 * K)[::2, ::2]
+    assert mmaemu.scaled_mm(**{**good_call(), "a": scattered}).shape == (M, N)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(0, N, K), (M, 0, K), (M, N, 0)])
+def test_an_empty_size_skips_the_layout_checks(m, n, k):
+    out = mmaemu.scaled_mm(**{**good_call(), "a": fp8(m, k), "b": fp8(k, n)})
+    assert out.shape == (m, n)
+
+
+def test_numpy_operands_are_checked_by_their_strides():
+    a = Bits("e4m3", np.zeros((M, K), np.uint8))
+    one = np.float32(1)
+    with pytest.raises(ReferenceRejectsError, match="column-major"):
+        mmaemu.scaled_mm(a, Bits("e4m3", np.zeros((K, N), np.uint8)), one, one)
+
+
+def test_stated_strides_stand_for_the_callers_tensor():
+    a = Bits("e4m3", np.zeros((M, K), np.uint8))
+    b = Bits("e4m3", np.zeros((K, N), np.uint8), strides=(1, K))
+    assert mmaemu.scaled_mm(a, b, np.float32(1), np.float32(1)).shape == (M, N)
+
+
+def test_a_shape_without_data_cannot_be_multiplied():
+    with pytest.raises(InvalidInputError, match="without data"):
+        mmaemu.scaled_mm(
+            Spec("e4m3", (M, K)), Spec("e4m3", (K, N), (1, K)), np.float32(1), np.float32(1), out_dtype="float32"
+        )
+
+
+def test_non_finite_scales_are_legal():
+    out = mmaemu.scaled_mm(**{**good_call(), "scale_a": torch.tensor(float("nan")), "out_dtype": torch.float32})
+    assert out.isnan().all()
