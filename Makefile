@@ -50,9 +50,10 @@ setup: $(VENV)/.dev
 serve: $(VENV)/.server
 	@$(PY) tools/serve_demo.py --host $(HOST) --port $(PORT)
 
-# No GPU is used, even where one is: these tiers say the same everywhere.
+# No GPU is used, even where one is: these tiers say the same everywhere. A file stays on one process, so that the servers
+# and wheels that its tests share are made once.
 test: $(VENV)/.dev
-	CUDA_VISIBLE_DEVICES= $(PY) -m pytest -q -n 2 -m 'not gpu and not slow and not profile_device' $(PYTEST_ARGS)
+	CUDA_VISIBLE_DEVICES= $(PY) -m pytest -q -n 2 --dist loadfile -m 'not gpu and not slow and not profile_device' $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev
 	$(PY) -m ruff check .
