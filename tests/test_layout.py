@@ -190,3 +190,12 @@ def test_every_python_file_begins_with_its_licence():
 def test_every_shipped_module_says_what_it_is():
     silent = [name for name, path in modules().items() if not ast.get_docstring(ast.parse(path.read_text()))]
     assert silent == []
+
+
+def test_development_page_names_paths_that_exist():
+    page = (ROOT / "docs/development.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    named = [word for row in rows for word in row.split("`")[1::2]]
+    # "`engine/mmaemu/bits.py`, `tensors.py`": what follows in a cell lies beside the first.
+    missing = [word for word in named if not list(ROOT.glob(word)) and not list(ROOT.glob(f"engine/mmaemu/{word}"))]
+    assert named and missing == []
