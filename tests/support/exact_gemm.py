@@ -44,8 +44,9 @@ def convert(word: int, fmt: str, rule: Any) -> int:
     if policy == "infinity" and not LAYOUTS[fmt].infinite:
         policy = "nan"
     if number.kind == INF:
-        # Larger than any number of any format, so that the policy decides; wide formats keep an infinity.
-        return encode(number.negative, 1, 1000, fmt, "RNE", policy if fp8 else "infinity")
+        # An infinity is too large like any other: float32 is among the outputs that `wide_overflow` speaks of, and
+        # nothing else can be too large for it.
+        return encode(number.negative, 1, 1000, fmt, "RNE", policy)
     return encode(number.negative, number.units, number.unit, fmt, "RNE", policy)
 
 
