@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import mmaemu
-from mmaemu.errors import LimitExceededError, MmaemuError, RemoteTimeoutError
+from mmaemu.errors import LimitExceededError, MmaemuError
 from mmaemu_server import limits, problems, routes, schemas
 from mmaemu_server.admission import Admission
 from mmaemu_server.devices import Pool
@@ -60,7 +60,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 async def _mmaemu_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, MmaemuError)
     response = _response(problems.of_error(error))
-    if isinstance(error, LimitExceededError | RemoteTimeoutError):
+    if isinstance(error, LimitExceededError):
         response.headers["Connection"] = "close"  # the rest of the body is not read
     return response
 

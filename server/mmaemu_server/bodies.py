@@ -7,7 +7,7 @@ import asyncio
 
 from starlette.requests import Request
 
-from mmaemu.errors import LimitExceededError, RemoteTimeoutError
+from mmaemu.errors import LimitExceededError
 from mmaemu.wire import CONTENT_TYPE, JSON_TYPE
 from mmaemu_server import problems
 from mmaemu_server.admission import Place
@@ -62,11 +62,7 @@ async def read(request: Request, kind: str, place: Place, settings: Settings) ->
                 place.hold(len(chunk))
                 body += chunk
     except TimeoutError:
-        raise RemoteTimeoutError.because(
-            "body",
-            got=f"{len(body)} bytes in {settings.body_timeout_seconds:g} s",
-            wanted="the whole body in that time",
-        ) from None
+        raise ProblemError(problems.body_too_slow(len(body), settings.body_timeout_seconds)) from None
     return body
 
 

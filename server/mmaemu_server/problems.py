@@ -109,3 +109,8 @@ def timed_out(seconds: float) -> Problem:
         hint="It was stopped. Cut the product along M or N: the bits do not change.",
     )
     return of_error(error)
+
+
+def body_too_slow(length: int, seconds: float) -> Problem:
+    detail = f"body: got {length} bytes in {seconds:g} s; wanted the whole body in that time."
+    return Problem("remote-timeout", 408, detail, {"field": "body"}, {"Connection": "close"})
