@@ -11,6 +11,7 @@ from tests.support import exact_oracle as exact
 
 from mmaemu import profiles
 from mmaemu.errors import InvalidInputError, UnsupportedFeatureError
+from mmaemu.model import formats
 from mmaemu.profiles import gemm, instruction, load
 
 ROWS = [
@@ -161,8 +162,15 @@ def test_an_unknown_override_says_which_there_are(key):
 
 def test_an_override_is_marked_as_the_callers():
     changed = profiles.get(OURS).with_overrides({"gemm.slow_chunks": [64], "instruction.fraction_bits": 14})
-    facts = [changed.known_gemm_facts["slow_chunks"], *(row.facts["fraction_bits"] for row in changed.instructions)]
-    assert {fact.confidence for fact in facts} == {"override"}
+    rows = [row.facts["fraction_bits"] for row in changed.instructions if row.accumulator == "f32"]
+    assert {fact.confidence for fact in (changed.known_gemm_facts["slow_chunks"], *rows)} == {"override"}
+
+
+def test_an_override_leaves_f16_accumulators_alone():
+    """scaled_mm accumulates in f32; 20 fraction bits would be more than f16 has."""
+    changed = profiles.get(OURS).with_overrides({"instruction.result_fraction_bits": 20})
+    kept = {row.accumulator: row.rule.result_fraction_bits for row in changed.instructions}
+    assert kept == {"f32": 20, "f16": 10}
 
 
 def test_an_override_leaves_the_original_alone():
@@ -183,11 +191,22 @@ def test_no_two_profiles_share_a_digest():
 def test_every_bound_of_the_schema_is_admitted():
     bounds = {
         "group": (1, 64), "instruction_k": (1, 256), "fraction_bits": (1, 28), "result_fraction_bits": (1, 23),
-        "min_exponent": (-1000, 0), "nan": (0, (1 << 32) - 1),
+        "min_exponent": (-1000, 0), "nan": (0x7F800001, (1 << 32) - 1),
     }  # fmt: skip
     for field, values in bounds.items():
         for value in values:
-            load.check_instruction_value(field, value, field)
+            load.check_instruction_value(field, value, formats.F32, field)
+
+
+def test_a_nan_pattern_has_to_be_a_nan():
+    for key, value in {"instruction.nan": 0x7F800000, "gemm.nan_16bit": 0x7F80, "gemm.nan_fp8": 0x7E}.items():
+        with pytest.raises(InvalidInputError, match="a NaN of"):
+            profiles.get(OURS).with_overrides({key: value})
+
+
+def test_a_result_has_no_more_bits_than_its_accumulator():
+    with pytest.raises(InvalidInputError, match="from 1 to 10"):
+        load.check_instruction_value("result_fraction_bits", 11, formats.F16, "field")
 
 
 @pytest.mark.parametrize("name", ["", "h100", "H200", "../devices/h200", "h200.toml"])

@@ -46,7 +46,7 @@ FIELDS: dict[str, str] = {
     "scale_timing": "whether scale_a and scale_b apply after the split-K reduction or to each partial",
     "scale_order": "combined: acc * (scale_a * scale_b); a_then_b: (acc * scale_a) * scale_b; b_then_a",
     "scale_result_on_wide_output": "scale_result with a 16- or 32-bit output: the library rejects or ignores it",
-    "wide_overflow": "float16, bfloat16, float32 output too large: infinity or the largest finite number",
+    "wide_overflow": "float16, bfloat16, float32 output too large, or infinite: infinity or the largest finite number",
     "fp8_overflow": "fp8 output too large, or infinite: the largest finite number (saturate) or infinity (NaN in e4m3)",
     "nan_f32": "bit pattern of a float32 NaN",
     "nan_16bit": "bit pattern of a float16 or bfloat16 NaN",

@@ -9,8 +9,12 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+import numpy as np
+
 from mmaemu.errors import InvalidInputError
 from mmaemu.model import formats
+from mmaemu.model.decode import NAN, decode
+from mmaemu.model.formats import Format
 from mmaemu.profiles import gemm, instruction
 from mmaemu.profiles.facts import CONFIDENCES, Fact
 from mmaemu.profiles.instruction import Instruction
@@ -19,6 +23,12 @@ _DATA = resources.files("mmaemu.profiles") / "data"
 
 _MAX_FRACTION_BITS = 30
 _MAX_GROUP = 64
+
+_NAN_FORMATS = {
+    "nan_f32": (formats.F32,),
+    "nan_16bit": (formats.F16, formats.BF16),
+    "nan_fp8": (formats.E4M3, formats.E5M2),
+}
 
 
 def device_names() -> list[str]:
@@ -66,12 +76,13 @@ def check_gemm_value(field: str, value: Any, where: str) -> None:
             raise InvalidInputError.because(where, got=repr(value), wanted=f"one of {', '.join(family_names())}")
     elif field in ("k_tile", "splits", "workspace_bytes"):
         _check_range(value, 1, 1 << 40, where)
-    elif field.startswith("nan_"):
-        _check_range(value, 0, (1 << 32) - 1, where)
+    elif field in _NAN_FORMATS:
+        for fmt in _NAN_FORMATS[field]:
+            _check_nan(value, fmt, where)
 
 
-def check_instruction_value(field: str, value: Any, where: str) -> None:
-    """Raise InvalidInputError unless `value` keeps the integer arithmetic exact."""
+def check_instruction_value(field: str, value: Any, accumulator: Format, where: str) -> None:
+    """Raise InvalidInputError unless `value` keeps the integer arithmetic exact and fits the accumulator's format."""
     _check_choice(instruction.CHOICES, field, value, where)
     if field == "group":
         _check_range(value, 1, _MAX_GROUP, where)
@@ -81,22 +92,26 @@ def check_instruction_value(field: str, value: Any, where: str) -> None:
         # Terms are int32: a product is below 4 * 2^fraction_bits.
         _check_range(value, 1, _MAX_FRACTION_BITS - 2, where)
     elif field == "result_fraction_bits":
-        _check_range(value, 1, 23, where)
+        _check_range(value, 1, accumulator.fraction_bits, where)
     elif field == "min_exponent":
         _check_range(value, -1000, 0, where)
     elif field == "nan":
-        _check_range(value, 0, (1 << 32) - 1, where)
+        _check_nan(value, accumulator, where)
 
 
 def _instruction(family_name: str, row: Mapping[str, Any], sources: Mapping[str, str]) -> Instruction:
     where = f"instructions/{family_name}"
+    for key in ("formats", "accumulator"):
+        if key not in row:
+            raise InvalidInputError.because(f"{where}.{key}", got="nothing", wanted="the name of a format")
+    accumulator = formats.get(row["accumulator"], f"{where}.accumulator")
     rest = {key: value for key, value in row.items() if key not in ("formats", "accumulator", "mixed")}
     facts = _facts(rest, sources, tuple(instruction.FIELDS), where)
     for field, fact in facts.items():
-        check_instruction_value(field, fact.value, f"{where}.{field}")
+        check_instruction_value(field, fact.value, accumulator, f"{where}.{field}")
     names = tuple(formats.get(name, f"{where}.formats").name for name in row["formats"])
     mixed = _fact(row["mixed"], sources, f"{where}.mixed") if "mixed" in row else None
-    return Instruction(family_name, names, formats.get(row["accumulator"]).name, facts, mixed)
+    return Instruction(family_name, names, accumulator.name, facts, mixed)
 
 
 def _read(folder: str, name: str, schema: str) -> Mapping[str, Any]:
@@ -115,7 +130,10 @@ def _facts(row: Mapping[str, Any], sources: Mapping[str, str], wanted: tuple[str
     return {name: _fact(row[name], sources, f"{where}.{name}") for name in wanted}
 
 
-def _fact(entry: Mapping[str, Any], sources: Mapping[str, str], where: str) -> Fact:
+def _fact(entry: Any, sources: Mapping[str, str], where: str) -> Fact:
+    if not isinstance(entry, Mapping) or "value" not in entry:
+        got = "no value" if isinstance(entry, Mapping) else type(entry).__name__
+        raise InvalidInputError.because(where, got=got, wanted="a table with value, confidence and source")
     confidence = entry.get("confidence")
     if confidence not in CONFIDENCES or confidence == "override":
         raise InvalidInputError.because(where, got=f"confidence {confidence!r}", wanted=f"one of {CONFIDENCES[:-1]}")
@@ -135,6 +153,12 @@ def _check_choice(choices: Mapping[str, tuple[Any, ...]], field: str, value: Any
 def _check_range(value: Any, low: int, high: int, where: str) -> None:
     if not _is_int(value) or not low <= value <= high:
         raise InvalidInputError.because(where, got=repr(value)[:80], wanted=f"an integer from {low} to {high}")
+
+
+def _check_nan(value: Any, fmt: Format, where: str) -> None:
+    _check_range(value, 0, (1 << fmt.storage_bits) - 1, where)
+    if decode(np.array([value], fmt.storage), fmt).kinds[0] != NAN:
+        raise InvalidInputError.because(where, got=hex(value), wanted=f"a NaN of {fmt.torch_name}")
 
 
 def _is_int(value: Any) -> bool:

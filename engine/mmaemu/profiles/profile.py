@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from mmaemu.errors import InvalidInputError, UnsupportedFeatureError
+from mmaemu.model import formats
 from mmaemu.profiles import load
 from mmaemu.profiles.facts import Fact
 from mmaemu.profiles.gemm import GemmRule, rule_of
@@ -56,7 +57,8 @@ class Profile:
         return pick(rows, fmt_a, fmt_b, "f32", self.name)
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Profile:
-        """This profile with some values replaced: keys `gemm.FIELD` and `instruction.FIELD` (every row)."""
+        """This profile with some values replaced: keys `gemm.FIELD`, and `instruction.FIELD` for every instruction
+        that accumulates in f32, as `scaled_mm` does."""
         changed = self
         for key, value in overrides.items():
             changed = changed._with(key, value)
@@ -69,8 +71,11 @@ class Profile:
             load.check_gemm_value(field, value, key)
             changed = replace(self, gemm_facts={**self.known_gemm_facts, field: new})
         elif scope == "instruction" and field in self.instructions[0].facts:
-            load.check_instruction_value(field, value, key)
-            rows = tuple(replace(row, facts={**row.facts, field: new}) for row in self.instructions)
+            load.check_instruction_value(field, value, formats.F32, key)
+            rows = tuple(
+                replace(row, facts={**row.facts, field: new}) if row.accumulator == formats.F32.name else row
+                for row in self.instructions
+            )
             changed = replace(self, instructions=rows)
         else:
             known = [f"gemm.{name}" for name in self.gemm_facts or ()]
