@@ -47,7 +47,7 @@ ROOMS: dict[str, tuple[list[str], set[str]]] = {
         {"errors", "formats", "profiles", "bits", "model", "request", "plan", "backends", "api", "wire", "calls"},
     ),
     "cli": (
-        ["mmaemu.cli"],
+        ["mmaemu.cli", "mmaemu.__main__"],
         {
             "errors",
             "formats",
