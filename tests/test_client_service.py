@@ -21,7 +21,7 @@ import pytest
 
 import mmaemu
 import mmaemu.remote
-from mmaemu import Bits, Spec, profiles
+from mmaemu import Bits, Spec, calls, profiles, wire
 from mmaemu.errors import (
     BadReplyError,
     InvalidInputError,
@@ -77,10 +77,11 @@ def _address(request, monkeypatch):
 
 
 def operands(m=4, k=160, n=32, seed=0):
-    """Codes of every kind, NaN among them, as Bits; b column-major."""
+    """Finite numbers of wide exponents, and one NaN in the first row of a; b column-major."""
     draw = np.random.default_rng(seed)
-    a, b = (draw.integers(0, 256, shape, np.uint8) for shape in ((m, k), (n, k)))
-    return Bits("float8_e4m3fn", a), Bits("float8_e5m2", b.T)
+    a, b = (draw.integers(0, 0x60, shape) | draw.integers(0, 2, shape) << 7 for shape in ((m, k), (n, k)))
+    a[:1, :1] = 0x7F
+    return Bits("float8_e4m3fn", a.astype(np.uint8)), Bits("float8_e5m2", b.astype(np.uint8).T)
 
 
 def as_numpy(bits):
@@ -136,27 +137,39 @@ def test_accumulate_gives_the_bits_of_a_local_call():
     assert_bitwise_equal(mmaemu.remote.accumulate(a, b, use_fast_accum=True), local)
 
 
-def test_splitk_and_profile_reach_the_engine():
-    a, b = operands(k=512)
-    options: dict[str, Any] = {"profile": "l40s", "splitk": (3, "output_type"), "out_dtype": "bfloat16"}
-    local = mmaemu.scaled_mm(a, b, ONE, ONE, **options)
-    assert_bitwise_equal(mmaemu.remote.scaled_mm(a, b, ONE, ONE, **options), local)
+def changing(arguments, options, plain):
+    """The local result with `options`, seen to differ from the one with `plain`."""
+    found = mmaemu.scaled_mm(*arguments, **options)
+    assert (found.array != mmaemu.scaled_mm(*arguments, **plain).array).any(), "these operands show no difference"
+    return found
+
+
+@pytest.mark.parametrize(
+    "option", [{"splitk": (3, "output_type")}, {"profile": "h100-pcie-cublaslt12.8"}, {"use_fast_accum": True}]
+)
+def test_an_option_reaches_the_engine(option):
+    arguments = (*operands(k=512), ONE, ONE)
+    plain: dict[str, Any] = {"profile": "l40s", "out_dtype": "bfloat16"}
+    local = changing(arguments, plain | option, plain)
+    assert_bitwise_equal(mmaemu.remote.scaled_mm(*arguments, **(plain | option)), local)
 
 
 def test_overrides_by_name_are_those_of_a_profile():
-    a, b = operands(k=512)
-    overrides = {"gemm.slow_chunks": [32], "gemm.scale_order": "a_then_b"}
+    arguments = *operands(k=512), ONE, ONE
+    overrides = {"gemm.slow_chunks": [32]}
     own = profiles.get("l40s").with_overrides(overrides)
-    local = mmaemu.scaled_mm(a, b, ONE, ONE, out_dtype="float32", profile=own)
-    remote = mmaemu.remote.scaled_mm(a, b, ONE, ONE, out_dtype="float32", profile="l40s", overrides=overrides)
+    local = changing(arguments, {"out_dtype": "float32", "profile": own}, {"out_dtype": "float32", "profile": "l40s"})
+    named: dict[str, Any] = {"out_dtype": "float32", "profile": "l40s", "overrides": overrides}
+    remote = mmaemu.remote.scaled_mm(*arguments, **named)
     assert_bitwise_equal(remote, local)
 
 
 def test_a_profile_object_travels_with_its_overrides():
-    a, b = operands(k=512)
+    arguments = (*operands(k=512), ONE, ONE)
     own = profiles.get("l40s").with_overrides({"gemm.slow_chunks": (64,)}).with_overrides({"gemm.slow_chunks": (32,)})
-    local = mmaemu.scaled_mm(a, b, ONE, ONE, out_dtype="float32", profile=own)
-    assert_bitwise_equal(mmaemu.remote.scaled_mm(a, b, ONE, ONE, out_dtype="float32", profile=own), local)
+    local = changing(arguments, {"out_dtype": "float32", "profile": own}, {"out_dtype": "float32", "profile": "l40s"})
+    options: dict[str, Any] = {"out_dtype": "float32", "profile": own}
+    assert_bitwise_equal(mmaemu.remote.scaled_mm(*arguments, **options), local)
 
 
 def test_a_profile_object_that_the_service_does_not_have_is_refused():
@@ -233,6 +246,21 @@ def test_mma_gives_tensors_back_for_tensors():
     assert_bitwise_equal(
         mmaemu.remote.mma(a, b, c, preset="ampere"), Bits("float32", np.full(3, 0x41800000, np.uint32))
     )  # 16.0
+
+
+@pytest.mark.parametrize("op", ["scaled_mm", "explain"])
+def test_a_call_from_a_file_is_answered_as_the_engine_answers_it(op):
+    a, b = operands()
+    one = Bits("float32", np.array(0x3F800000, np.uint32))
+    packed = {"a": a, "b_t": Bits(b.dtype, b.array.T), "scale_a": one, "scale_b": one}
+    call = wire.Call(op, packed, {"out_dtype": "bfloat16", "profile": "l40s"})
+    local = calls.run(call)
+    with Client() as client:
+        remote = client.send(call)
+    assert remote.info == local.info
+    assert list(remote.tensors) == list(local.tensors)
+    for name, bits in local.tensors.items():
+        assert_bitwise_equal(remote.tensors[name], bits)
 
 
 def bad_calls():

@@ -62,6 +62,7 @@ class _Operations:
     accumulate = Operation(operations.accumulate)
     explain = Operation(operations.explain)
     mma = Operation(operations.mma)
+    send = Operation(operations.send)
     profiles = Operation(operations.profiles)
     profile = Operation(operations.profile)
     backends = Operation(operations.backends)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 _MOST_KEPT = 8
 _kept: dict[Settings, Client] = {}
-_lock = threading.Lock()
 
 
 def scaled_mm(
@@ -141,19 +139,22 @@ def health(*, url: str | None = None) -> Any:
 
 
 def _client(url: str | None) -> Client:
-    """The client for these settings. The variables are read at every call, so that changing one has its effect."""
+    """The client for these settings. The variables are read at every call, so that changing one has its effect.
+
+    No lock, for a child forked while it is held would wait for ever: each step on the dict is atomic.
+    """
     settings = resolve(url)
-    with _lock:
-        client = _kept.get(settings)
-        if client is None:
-            while len(_kept) >= _MOST_KEPT:
-                # Not closed: another thread may be waiting on it. Its connections go with its last user.
-                _kept.pop(next(iter(_kept)))
-            client = _kept[settings] = Client(
-                settings.url,
-                api_key=settings.api_key or "",
-                timeout=settings.timeout,
-                max_retries=settings.max_retries,
-                ca_bundle=settings.ca_bundle,
-            )
+    client = _kept.get(settings)
+    if client is not None:
         return client
+    for oldest in list(_kept)[: len(_kept) - _MOST_KEPT + 1]:
+        # Not closed: another thread may be waiting on it. Its connections go with its last user.
+        _kept.pop(oldest, None)
+    made = Client(
+        settings.url,
+        api_key=settings.api_key or "",
+        timeout=settings.timeout,
+        max_retries=settings.max_retries,
+        ca_bundle=settings.ca_bundle,
+    )
+    return _kept.setdefault(settings, made)

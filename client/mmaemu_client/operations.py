@@ -145,6 +145,13 @@ def mma(
     return _post(wire.Call("mma", packed, options), wire.CONTENT_TYPE, read)
 
 
+def send(call: wire.Call) -> Exchange[wire.Reply]:
+    """A call as a file holds it, and its reply; the trace of explain is the reply's info."""
+    if call.op == "explain":
+        return _post(call, replies.JSON, lambda answer: wire.Reply({}, replies.trace(answer).to_dict()))
+    return _post(call, wire.CONTENT_TYPE, replies.tensors)
+
+
 def profiles() -> Exchange[Any]:
     """The profiles that the service knows."""
     return _get("/v1/profiles")
