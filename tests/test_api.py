@@ -20,7 +20,9 @@ from mmaemu.testing import assert_bitwise_equal
 M, N, K = 40, 320, 96
 
 
-def torch_call(dtype=torch.float8_e4m3fn):
+def torch_call(
+    dtype: torch.dtype = torch.float8_e4m3fn,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(5)
     a = torch.randn(M, K, generator=generator).to(dtype)
     b = torch.randn(N, K, generator=generator).to(torch.float8_e4m3fn).t()
@@ -38,9 +40,10 @@ def as_numpy(tensor):
 def test_torch_numpy_and_bits_give_the_same_words_in_their_own_kind(out_dtype):
     call = torch_call()
     from_torch = mmaemu.scaled_mm(*call, out_dtype=getattr(torch, out_dtype))
-    from_numpy = mmaemu.scaled_mm(*map(as_numpy, call), out_dtype=out_dtype)
+    a, b, scale_a, scale_b = map(as_numpy, call)
+    from_numpy = mmaemu.scaled_mm(a, b, scale_a, scale_b, out_dtype=out_dtype)
     a, b = (Bits("e4m3", tensor.view(torch.uint8).numpy()) for tensor in call[:2])
-    from_bits = mmaemu.scaled_mm(a, b, as_numpy(call[2]), as_numpy(call[3]), out_dtype=out_dtype)
+    from_bits = mmaemu.scaled_mm(a, b, scale_a, scale_b, out_dtype=out_dtype)
     assert isinstance(from_torch, torch.Tensor) and from_torch.dtype == getattr(torch, out_dtype)
     assert isinstance(from_numpy, np.ndarray) and from_numpy.dtype.name == out_dtype
     assert isinstance(from_bits, Bits) and from_bits.dtype == out_dtype

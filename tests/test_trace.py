@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def operands(seed=0, a_format="e4m3", b_format="e4m3"):
     return Bits(a_format, a), Bits(b_format, b.T)
 
 
-CALLS = {
+CALLS: dict[str, dict[str, Any]] = {
     "hopper fast": {"use_fast_accum": True},
     "hopper slow": {"out_dtype": "bfloat16"},
     "ada slow": {"profile": "l40s", "out_dtype": "float16"},

@@ -7,6 +7,8 @@ import argparse
 import fnmatch
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,24 +48,31 @@ def run(arguments: argparse.Namespace) -> int:
     url = service_url(arguments)
     outcomes = []
     progress = tqdm(total=len(chosen), unit="recording", file=sys.stderr, disable=not sys.stderr.isatty(), leave=False)
-    with progress as bar:
-        for outcome in replay.replay(chosen, None if url is None else _through(url)):
+    with progress as bar, _runner(url) as mma:
+        for outcome in replay.replay(chosen, mma):
             outcomes.append(outcome)
             bar.update()
     print(_json(outcomes) if arguments.json else _text(outcomes, url))
     return 1 if any(outcome.mismatches for outcome in outcomes) else 0
 
 
-def _through(url: str) -> Mma:
-    """Each recording as one request to a service."""
+@contextmanager
+def _runner(url: str | None) -> Iterator[Mma | None]:
+    """None to run here; with a url, each recording as one request to that service."""
+    if url is None:
+        yield None
+        return
     from mmaemu import remote
 
-    client = remote.Client(url)
+    with remote.Client(url) as client:
 
-    def mma(a: AnyBits, b: AnyBits, c: AnyBits, recording: Recording) -> AnyBits:
-        return client.mma(a, b, c, recording.fmt_a, recording.fmt_b, preset=recording.preset, acc=recording.acc)
+        def mma(a: AnyBits, b: AnyBits, c: AnyBits, recording: Recording) -> AnyBits:
+            words: AnyBits = client.mma(
+                a, b, c, recording.fmt_a, recording.fmt_b, preset=recording.preset, acc=recording.acc
+            )
+            return words
 
-    return mma
+        yield mma
 
 
 def _text(outcomes: list[Outcome], url: str | None) -> str:

@@ -37,9 +37,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise BackendUnavailableError.because(
             "serve", got="no fastapi, uvicorn or pydantic-settings", wanted="them", hint="pip install 'mmaemu[server]'"
         )
+    from pydantic import ValidationError
+
     from mmaemu_server.serve import serve
     from mmaemu_server.settings import Settings
-    from pydantic import ValidationError
 
     given = {name: getattr(arguments, name) for name in Settings.model_fields}
     try:
