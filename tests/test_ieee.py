@@ -102,9 +102,9 @@ def test_sums_and_products_are_exact_arithmetic_rounded_once(fmt, operation):
 
 
 def test_every_pair_of_float16_exponents_adds_as_the_hardware():
-    """All pairs of the words with the three highest fraction bits, the low bits set or clear."""
+    """All pairs of the words with the three highest fraction bits, the low bits all set or all clear."""
     kept = np.arange(1 << 9, dtype=np.uint16) << 7
-    x = np.concatenate([kept, kept | 1, kept | 127])[:, None]
+    x = np.concatenate([kept, kept | 127])[:, None]
     y = x.reshape(1, -1)
     with np.errstate(all="ignore"):
         want = x.view(np.float16) + y.view(np.float16)

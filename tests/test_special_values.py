@@ -14,6 +14,7 @@ from tests.support.exact_operands import STORAGE, seeded
 from mmaemu import model, profiles
 from mmaemu.model import epilogue, formats
 from mmaemu.profiles import load
+from mmaemu.testing import assert_bitwise_equal
 
 # 1, -1 and the specials of each operand format.
 ONE = {"e4m3": 0x38, "e5m2": 0x3C, "f16": 0x3C00, "bf16": 0x3F80, "tf32": 0x3F800000}
@@ -179,7 +180,7 @@ def test_zero_products_cut_the_accumulator_to_13_fraction_bits(preset, fmt):
     c = c[(c & 0x7F800000 != 0x7F800000) & (c & 0x7FFFFC00 != 0)]
     zero = np.zeros((len(c), 32), np.uint8)
     got = model.dot(zero, zero, c, fmt, fmt, preset=preset)
-    assert np.array_equal(got, c & np.uint32(0xFFFFFC00))
+    assert_bitwise_equal(got, c & np.uint32(0xFFFFFC00))
 
 
 @pytest.mark.parametrize(("preset", "fmt", "acc"), ROWS)
@@ -274,7 +275,7 @@ def test_a_chain_is_repeated_single_instructions(preset):
     whole = model.dot(a, b, c, "bf16", "bf16", preset=preset)
     for first in range(0, 3 * k, k):
         c = model.dot(a[:, first : first + k], b[:, first : first + k], c, "bf16", "bf16", preset=preset)
-    assert np.array_equal(whole, c)
+    assert_bitwise_equal(whole, c)
 
 
 @pytest.mark.parametrize(
