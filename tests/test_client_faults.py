@@ -9,12 +9,16 @@ import gc
 import hashlib
 import json
 import multiprocessing
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +28,7 @@ from mmaemu.bits import Bits
 from mmaemu.errors import (
     BackendUnavailableError,
     BadReplyError,
+    InvalidInputError,
     ReferenceRejectsError,
     RemoteError,
     RemoteTimeoutError,
@@ -48,7 +53,7 @@ OPERANDS = (
 class FaultyServer:
     """Plays its parts in order, the last one for ever, and remembers when it was asked and with which headers."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: Path | None = None) -> None:
         self.parts: list[Play] = []
         self.asked: list[tuple[float, dict[str, str]]] = []
         outer = self
@@ -75,7 +80,11 @@ class FaultyServer:
                 """A client that hangs up is part of the play."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self._server.server_port}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def close(self) -> None:
@@ -368,6 +377,52 @@ def test_no_listener_is_unreachable(kind):
 
 async def _await(function):
     return await function()
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A key and a certificate for 127.0.0.1 that no public authority signs, in one file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs the openssl command")
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(path), "-out", f"{path}.crt"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    with path.open("a") as both:
+        both.write((path.parent / f"{path.name}.crt").read_text())
+    return path
+
+
+@pytest.fixture
+def tls_server(certificate):
+    running = FaultyServer(certificate)
+    running.parts = [FINE]
+    yield running
+    running.close()
+
+
+def test_a_certificate_in_the_bundle_is_trusted(tls_server, certificate, monkeypatch):
+    monkeypatch.setenv("MMAEMU_CA_BUNDLE", f"{certificate}.crt")
+    with Client(tls_server.url) as client:
+        assert client.version() == {"engine_version": "1.2"}
+
+
+def test_an_unknown_certificate_is_named_at_once_and_points_to_the_bundle(tls_server):
+    with (
+        Client(tls_server.url, max_retries=9) as client,
+        pytest.raises(ServiceUnreachableError, match="MMAEMU_CA_BUNDLE"),
+    ):
+        start = time.monotonic()
+        client.version()
+    assert time.monotonic() - start < 2
+
+
+def test_a_bundle_that_holds_no_certificate_is_refused(tls_server, tmp_path):
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text("not a certificate")
+    with Client(tls_server.url, ca_bundle=str(bundle)) as client, pytest.raises(InvalidInputError, match="ca_bundle"):
+        client.version()
 
 
 def test_one_client_serves_many_threads(server):
