@@ -172,6 +172,13 @@ def test_strides_of_b_t_are_those_of_the_tensor_as_it_came():
     assert refusal(call, ReferenceRejectsError).field == "b"
 
 
+def test_b_t_in_rows_is_a_column_major_b():
+    call = gemm(out_dtype="float32")
+    assert_bitwise_equal(
+        calls.run(gemm(out_dtype="float32", strides={"b_t": [K, 1]})).tensors["out"], calls.run(call).tensors["out"]
+    )
+
+
 def test_column_major_a_is_refused_as_the_reference_does():
     assert refusal(gemm(strides={"a": [1, M]}), ReferenceRejectsError).field == "a"
 

@@ -124,6 +124,16 @@ def test_tensors_are_views_of_the_file():
     assert words[0] == 1
 
 
+@settings(deadline=None)
+@given(files)
+def test_every_written_tensor_starts_aligned_to_its_words(found):
+    data = write_safetensors(found, {})
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    assert length % 8 == 0
+    assert all(header[name]["data_offsets"][0] % bits.array.itemsize == 0 for name, bits in found.items())
+
+
 def test_a_column_major_tensor_is_written_row_by_row():
     words = np.arange(6, dtype=np.uint8).reshape(2, 3)
     data = write_safetensors({"a": Bits("float8_e4m3fn", np.asfortranarray(words))}, {})

@@ -262,6 +262,13 @@ def test_a_body_that_never_ends_is_given_up(start):
         next_call_works(client)
 
 
+def test_a_body_announced_too_long_is_refused_before_it_is_sent(start):
+    server = start()
+    with raw_request(server, f"Content-Type: {JSON_TYPE}\r\nContent-Length: 2000000", b"") as connection:
+        answer = connection.makefile("rb").read()
+    assert b" 413 " in answer.splitlines()[0] and b"urn:mmaemu:problem:limit-exceeded" in answer
+
+
 def test_a_client_that_leaves_in_mid_body_harms_nobody(start):
     server = start()
     with raw_request(server, f"Content-Type: {JSON_TYPE}\r\nContent-Length: 100", b"{"):
