@@ -111,7 +111,8 @@ def test_wheel_carries_the_licence(names):
 
 
 def test_base_dependencies_are_the_thin_ones():
-    assert {Requirement(text).name for text in base_requirements()} == {"numpy", "httpx", "tqdm"}
+    # anyio is httpx's own already; the client names it because it imports it.
+    assert {Requirement(text).name for text in base_requirements()} - {"anyio"} == {"numpy", "httpx", "tqdm"}
 
 
 def test_thin_install_multiplies_without_torch(thin):
