@@ -189,7 +189,7 @@ MALFORMED = {
     "no b": (gemm(tensors={"b_t": None}), "b"),
     "both b and b_t": (gemm(tensors={"b": words((K, N))}), "b"),
     "no scale_a": (gemm(tensors={"scale_a": None}), "scale_a"),
-    "no scale_b": (gemm("explain", tensors={"scale_b": None}), "scale_b"),
+    "no scale_b": (gemm(tensors={"scale_b": None}), "scale_b"),
     "an unknown profile": (gemm(profile="h9000"), "profile"),
     "a profile that is no name": (gemm(profile=["h200"]), "profile"),
     "overrides that are a list": (gemm(overrides=[1]), "overrides"),
@@ -207,7 +207,7 @@ MALFORMED = {
     "strides of an unknown tensor": (gemm(strides={"z": [1]}), "strides"),
     "strides of another rank": (gemm(strides={"a": [1]}), "strides.a"),
     "strides that are text": (gemm(strides={"a": ["1", "2"]}), "strides.a"),
-    "negative strides": (gemm(strides={"a": [-1, 1]}), "strides.a"),
+    "strides that are no integers": (gemm(strides={"a": [1.5, 1]}), "strides.a"),
     "cells that are numbers": (gemm("explain", cells=[1]), "cells"),
     "a cell outside": (gemm("explain", cells=[[M, 0]]), "cells"),
     "a negative cell": (gemm("explain", cells=[[-1, 0]]), "cells"),
@@ -264,3 +264,15 @@ def test_cost_of_an_empty_product_with_a_vast_result_counts_its_bytes():
     empty = Bits("float8_e4m3fn", np.zeros((1 << 30, 0), np.uint8))
     call = gemm(tensors={"a": empty, "b_t": empty}, out_dtype="float32")
     assert calls.cost(call).result_bytes == 4 << 60
+
+
+def test_explain_needs_no_scales():
+    call = gemm("explain", tensors={"scale_a": None, "scale_b": None}, cells=[[0, 0]], out_dtype="float32")
+    ones = gemm("explain", tensors={"scale_a": scale(0x3F800000), "scale_b": scale(0x3F800000)}, **call.options)
+    assert calls.run(call).info == calls.run(ones).info
+
+
+def test_the_strides_of_a_reversed_view_are_taken():
+    """numpy counts backwards in a[::-1]; torch would copy such an operand, so the bits are those of the copy."""
+    backwards = gemm(strides={"a": [-K, 1]}, out_dtype="float32")
+    assert_bitwise_equal(calls.run(backwards).tensors["out"], calls.run(gemm(out_dtype="float32")).tensors["out"])

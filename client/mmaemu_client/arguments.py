@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mmaemu.bits import Bits
-from mmaemu.errors import InvalidInputError, UnsupportedFeatureError
+from mmaemu.errors import InvalidInputError
 from mmaemu.model import formats
 from mmaemu.model.formats import AnyBits, Format
 from mmaemu.tensors import Operand
@@ -97,17 +96,6 @@ def can_travel(operands: Mapping[str, Operand]) -> bool:
 
 def _is_shape(name: str, operand: Operand) -> bool:
     return operand.kind == "spec" and name in ("a", "b")
-
-
-def refuse_autograd(operands: Mapping[str, Operand]) -> None:
-    """UnsupportedFeatureError, in the words of the engine's own check, if torch would record the call."""
-    from mmaemu import validation
-
-    check = next(check for check in validation.MODEL_CHECKS if check.name == "no autograd")
-    # The check reads the named operands and nothing else of a Request.
-    found = check.finds(cast(Any, SimpleNamespace(operands=dict(operands))))
-    if found is not None:
-        raise UnsupportedFeatureError.because(found.field, got=found.got, wanted=found.wanted, hint=found.hint)
 
 
 def mma_operand(value: Any, fmt: str | None, name: str) -> Operand | None:

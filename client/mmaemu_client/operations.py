@@ -133,7 +133,9 @@ def mma(
         name: arguments.mma_operand(value, fmt, name) or tensors.read(value, name)
         for name, (value, fmt) in words.items()
     }
-    arguments.refuse_autograd(operands)
+    from mmaemu import validation
+
+    validation.refuse_autograd(operands)
     packed = {name: Bits(operand.dtype, operand.data) for name, operand in operands.items()}
     options = arguments.as_options({"preset": preset, "fmt_a": fmt_a, "fmt_b": fmt_b, "acc": acc})
 

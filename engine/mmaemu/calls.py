@@ -88,8 +88,6 @@ def _accumulate(call: Call, progress: Progress | None) -> Reply:
 def _explain(call: Call, progress: Progress | None) -> Reply:
     from mmaemu import trace
 
-    if "specs" not in call.options:
-        _need(call, "scale_a", "scale_b")
     arguments, options = _gemm(call)
     cells = _cells(call.options.get("cells", []))
     return Reply({}, trace.explain(**arguments, **options, cells=cells).to_dict())
@@ -213,7 +211,7 @@ def _strides(call: Call) -> dict[str, Sizes]:
     for name, value in found.items():
         if name not in shapes:
             raise _invalid("strides", f"the name {name[:60]!r}", f"one of {', '.join(sorted(shapes))}")
-        strides = _int_list(value, f"strides.{name}")
+        strides = _int_list(value, f"strides.{name}", lowest=-(1 << 60))  # numpy's reversed views count backwards
         if len(strides) != len(shapes[name]):
             raise _invalid(f"strides.{name}", f"{len(strides)} numbers", f"{len(shapes[name])}, one a dimension")
         checked[name] = strides
@@ -233,9 +231,13 @@ def _sizes(call: Call, specs: Any, name: str) -> Sizes:
     return ()
 
 
-def _int_list(value: Any, field: str) -> Sizes:
-    if not isinstance(value, list) or len(value) > 8 or not all(type(v) is int and 0 <= v < 1 << 60 for v in value):
-        raise _invalid(field, repr(value)[:80], "a list of at most 8 non-negative integers")
+def _int_list(value: Any, field: str, lowest: int = 0) -> Sizes:
+    if (
+        not isinstance(value, list)
+        or len(value) > 8
+        or not all(type(v) is int and lowest <= v < 1 << 60 for v in value)
+    ):
+        raise _invalid(field, repr(value)[:80], f"a list of at most 8 integers from {lowest} up")
     return tuple(value)
 
 

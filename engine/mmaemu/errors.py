@@ -49,7 +49,7 @@ class MmaemuError(Exception):
         return {name: text for name, text in named.items() if text}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.details())
+        return _rebuild, (type(self), self.message, self.details()), self.__dict__
 
 
 def _rebuild(cls: type[MmaemuError], message: str, details: dict[str, str]) -> MmaemuError:

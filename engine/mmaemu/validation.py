@@ -8,7 +8,7 @@ raise UnsupportedFeatureError. Values play no part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from mmaemu.errors import InvalidInputError, ReferenceRejectsError, UnsupportedFeatureError
@@ -236,11 +236,22 @@ def _splitk_is_well_formed(r: Request) -> Finding | None:
 OPTION_CHECKS: tuple[Check, ...] = (Check("splitk is (S, scheme)", _splitk_is_well_formed),)
 
 
-def _no_autograd(r: Request) -> Finding | None:
-    names = [name for name, operand in r.operands.items() if operand.requires_grad]
+def refuse_autograd(operands: Mapping[str, Operand]) -> None:
+    """Raise UnsupportedFeatureError if torch would record a call on these operands."""
+    found = _autograd(operands)
+    if found is not None:
+        raise UnsupportedFeatureError.because(found.field, got=found.got, wanted=found.wanted, hint=found.hint)
+
+
+def _autograd(operands: Mapping[str, Operand]) -> Finding | None:
+    names = [name for name, operand in operands.items() if operand.requires_grad]
     if not names:
         return None
     return Finding(", ".join(names), "requires_grad", "tensors outside autograd", "Call under torch.no_grad().")
+
+
+def _no_autograd(r: Request) -> Finding | None:
+    return _autograd(r.operands)
 
 
 def _no_block_scales(r: Request) -> Finding | None:

@@ -7,7 +7,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import ClientDisconnect, Request
@@ -16,9 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 import mmaemu
 from mmaemu import profiles
 from mmaemu.backends import registry
-from mmaemu.profiles import Profile
-from mmaemu.profiles.gemm import FIELDS as GEMM_FIELDS
-from mmaemu.profiles.instruction import FIELDS as INSTRUCTION_FIELDS
+from mmaemu.profiles.describe import describe, summary
 from mmaemu_server import bodies, limits, page, problems, schemas
 from mmaemu_server.admission import Admission
 from mmaemu_server.devices import Pool
@@ -40,7 +37,7 @@ def router(settings: Settings, pool: Pool, admission: Admission) -> APIRouter:
 
     @doors.get("/v1/profiles", tags=["about"], summary="Profiles and instruction presets")
     async def list_profiles() -> Response:
-        known = [_summary(profiles.get(name)) for name in profiles.names()]
+        known = [summary(profiles.get(name)) for name in profiles.names()]
         return JSONResponse({"default": profiles.default_name(), "profiles": known, "presets": profiles.preset_names()})
 
     @doors.get("/v1/profiles/{name}", tags=["about"], summary="Every value of a profile, with source and confidence")
@@ -50,7 +47,7 @@ def router(settings: Settings, pool: Pool, admission: Admission) -> APIRouter:
             members = {"field": "profile", "got": name[:80], "wanted": wanted}
             detail = f"profile: got {name[:80]!r}; wanted {wanted}."
             raise ProblemError(problems.Problem("not-found", 404, detail, members))
-        return JSONResponse(_in_full(profiles.get(name)))
+        return JSONResponse(describe(profiles.get(name)))
 
     @doors.get("/v1/backends", tags=["about"], summary="Which backends this machine has, and why not the others")
     async def backends() -> Response:
@@ -111,27 +108,3 @@ async def _unless_gone(request: Request, work: Awaitable[Answer]) -> Answer:
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _summary(profile: Profile) -> dict[str, Any]:
-    return {
-        "name": profile.name,
-        "device": profile.device,
-        "arch": profile.arch,
-        "library": profile.library,
-        "scaled_mm": profile.gemm_facts is not None,
-        "digest": profile.digest,
-        "note": profile.note,
-    }
-
-
-def _in_full(profile: Profile) -> dict[str, Any]:
-    gemm = None
-    if profile.gemm_facts is not None:
-        gemm = {name: {**asdict(fact), "meaning": GEMM_FIELDS[name]} for name, fact in profile.gemm_facts.items()}
-    rows = []
-    for row in profile.instructions:
-        facts = {name: {**asdict(fact), "meaning": INSTRUCTION_FIELDS[name]} for name, fact in row.facts.items()}
-        rows.append({**asdict(row), "facts": facts})
-    about = {"sm_count": profile.sm_count, "recorded_as": profile.recorded_as}
-    return {**_summary(profile), **about, "gemm": gemm, "instructions": rows}

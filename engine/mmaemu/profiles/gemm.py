@@ -47,7 +47,8 @@ FIELDS: dict[str, str] = {
     "scale_order": "combined: acc * (scale_a * scale_b); a_then_b: (acc * scale_a) * scale_b; b_then_a",
     "scale_result_on_wide_output": "scale_result with a 16- or 32-bit output: the library rejects or ignores it",
     "wide_overflow": "float16, bfloat16, float32 output too large, or infinite: infinity or the largest finite number",
-    "fp8_overflow": "fp8 output too large, or infinite: the largest finite number (saturate) or infinity (in e4m3 NaN, sign kept)",
+    "fp8_overflow": "fp8 output too large, or infinite: the largest finite number (saturate), or infinity "
+    "(in e4m3, which has none, NaN of the same sign)",
     "nan_f32": "bit pattern of a float32 NaN",
     "nan_16bit": "bit pattern of a float16 or bfloat16 NaN",
     "nan_fp8": "bit pattern of an fp8 NaN",
