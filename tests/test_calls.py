@@ -256,6 +256,7 @@ def test_cost_is_told_from_shapes():
     assert calls.cost(gemm(out_dtype="bfloat16")) == calls.Cost(M * N * K, K, 2 * M * N, 0)
     assert calls.cost(gemm("accumulate")) == calls.Cost(M * N * K, K, 4 * M * N, 0)
     assert calls.cost(gemm("explain", cells=[[0, 0], [0, 1]])) == calls.Cost(2 * K, K, 0, 2)
+    assert calls.cost(gemm("explain")) == calls.Cost(K, K, 0, 0)
     assert calls.cost(mma()) == calls.Cost(5 * 32, 32, 20, 0)
     assert calls.cost(gemm(tensors={"a": words((2, 2, 2))})) == calls.Cost(0, 0, 0, 0)
 

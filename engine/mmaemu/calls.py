@@ -59,7 +59,7 @@ def cost(call: Call) -> Cost:
     cells = call.options.get("cells")
     count = len(cells) if isinstance(cells, list) else 0
     if call.op == "explain":
-        return Cost(count * a[1], a[1], 0, count)
+        return Cost(max(count, 1) * a[1], a[1], 0, count)  # the plan alone walks through K once
     out = call.options.get("out_dtype") or ("float32" if call.op == "accumulate" else None)
     itemsize = next((fmt.itemsize for fmt in formats.ALL if out in (fmt.name, fmt.torch_name)), 1)
     if call.op == "accumulate":

@@ -45,6 +45,7 @@ def check(cost: Cost, limits: WorkLimits, *, explain: bool, json_reply: bool) ->
     _at_most("K", cost.k, limits.k)
     if explain:
         _at_most("cells", cost.cells, limits.cells, "Ask for the others in another call.")
+        # Without cells it is K alone: the plan lists every chunk.
         _at_most("cells * K", cost.macs, limits.trace_terms, "Ask for fewer cells in one call.")
         return
     _at_most("M * N * K", cost.macs, limits.macs, "Cut the product along M or N: the bits do not change.")

@@ -94,6 +94,10 @@ def test_too_long_traces_are_refused(small):
     problem(post(small, call), 422, "limit-exceeded", "cells * K")
 
 
+def test_a_plan_alone_counts_as_one_cell(small):
+    problem(post(small, product(k=512, op="explain")), 422, "limit-exceeded", "cells * K")
+
+
 def test_a_plan_of_vast_shapes_is_refused(small):
     specs = {name: {"dtype": "float8_e4m3fn", "shape": [1 << 40, 1 << 40]} for name in "ab"}
     problem(post(small, Call("explain", {}, {"specs": specs})), 422, "limit-exceeded", "K")
