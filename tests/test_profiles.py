@@ -198,6 +198,11 @@ def test_every_bound_of_the_schema_is_admitted():
             load.check_instruction_value(field, value, formats.F32, field)
 
 
+def test_a_profile_splits_no_further_than_a_caller_may():
+    with pytest.raises(InvalidInputError, match="from 1 to 1024"):
+        profiles.get(OURS).with_overrides({"gemm.splits": 1025})
+
+
 def test_a_nan_pattern_has_to_be_a_nan():
     for key, value in {"instruction.nan": 0x7F800000, "gemm.nan_16bit": 0x7F80, "gemm.nan_fp8": 0x7E}.items():
         with pytest.raises(InvalidInputError, match="a NaN of"):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from mmaemu.errors import InvalidInputError, ReferenceRejectsError, UnsupportedFeatureError
 from mmaemu.model import formats
 from mmaemu.profiles.gemm import SPLIT_SCHEMES
+from mmaemu.profiles.load import MAX_SPLITS
 from mmaemu.request import Request
 from mmaemu.tensors import Operand
 
@@ -226,8 +227,8 @@ def _splitk_is_well_formed(r: Request) -> Finding | None:
     if r.splitk is None:
         return None
     count, scheme = r.splitk
-    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= 1024:
-        return Finding("splitk", repr(count)[:80], "a number of splits from 1 to 1024")
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MAX_SPLITS:
+        return Finding("splitk", repr(count)[:80], f"a number of splits from 1 to {MAX_SPLITS}")
     if scheme not in SPLIT_SCHEMES:
         return Finding("splitk", repr(scheme)[:80], f"a scheme: {', '.join(SPLIT_SCHEMES)}")
     return None

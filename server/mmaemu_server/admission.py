@@ -60,7 +60,6 @@ class Admission:
         error = ServiceBusyError.because(
             "queue", got=got, wanted=f"at most {self.places}, and {self.max_held_bytes} bytes", hint="Come back later."
         )
-        assert isinstance(error, ServiceBusyError)
         wait = self._seconds * self.inside / self.workers
         error.retry_after = max(1, min(_LONGEST_WAIT, round(wait)))
         return error

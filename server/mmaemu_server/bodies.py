@@ -72,5 +72,4 @@ def _too_long(length: int | None, kind: str, limit: int) -> LimitExceededError:
         hint = f"Larger calls go as {CONTENT_TYPE}, which has its own limit; GET /v1/limits shows both."
     got = f"more than {limit} bytes" if length is None else f"{length} bytes"
     error = LimitExceededError.because("body", got=got, wanted=f"at most {limit} bytes of {kind}", hint=hint)
-    assert isinstance(error, LimitExceededError)
     return error

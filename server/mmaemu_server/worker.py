@@ -18,6 +18,9 @@ from mmaemu_server.limits import WorkLimits
 
 _PR_SET_PDEATHSIG = 1
 
+READY = b"ready"
+"""The first frame of a worker: its imports are done, and a call's time may start to count."""
+
 
 def main(pipe: Connection, allowed: WorkLimits, threads: int, parent: int) -> None:
     """Entry point of the process."""
@@ -28,6 +31,7 @@ def main(pipe: Connection, allowed: WorkLimits, threads: int, parent: int) -> No
 
     from mmaemu_server.work import Job, execute
 
+    pipe.send_bytes(READY)
     while True:
         try:
             head, body = json.loads(pipe.recv_bytes()), pipe.recv_bytes()

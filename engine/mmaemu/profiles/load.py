@@ -23,6 +23,7 @@ _DATA = resources.files("mmaemu.profiles") / "data"
 
 _MAX_FRACTION_BITS = 30
 _MAX_GROUP = 64
+MAX_SPLITS = 1024
 
 _NAN_FORMATS = {
     "nan_f32": (formats.F32,),
@@ -74,7 +75,9 @@ def check_gemm_value(field: str, value: Any, where: str) -> None:
     elif field == "instruction":
         if value not in family_names():
             raise InvalidInputError.because(where, got=repr(value), wanted=f"one of {', '.join(family_names())}")
-    elif field in ("k_tile", "splits", "workspace_bytes"):
+    elif field == "splits":
+        _check_range(value, 1, MAX_SPLITS, where)
+    elif field in ("k_tile", "workspace_bytes"):
         _check_range(value, 1, 1 << 40, where)
     elif field in _NAN_FORMATS:
         for fmt in _NAN_FORMATS[field]:
