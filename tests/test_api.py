@@ -12,7 +12,7 @@ import mmaemu
 from mmaemu import Bits
 from mmaemu.backends import reference
 from mmaemu.backends.registry import choose
-from mmaemu.errors import BackendUnavailableError
+from mmaemu.errors import BackendUnavailableError, InvalidInputError
 from mmaemu.model import epilogue
 from mmaemu.profiles import get
 from mmaemu.testing import assert_bitwise_equal
@@ -153,3 +153,18 @@ def test_numpy_shifts_past_the_width_leave_nothing():
     shifted = magnitudes >> np.arange(70, dtype=np.int32)
     assert not shifted[27:].any() and shifted[26] == 1
     assert not (magnitudes >> np.int32(1 << 21)).any()
+
+
+def test_numbers_in_foreign_byte_order_are_the_same_numbers():
+    a, b, *_ = torch_call()
+    swapped = np.array(0.37, ">f4")
+    assert_bitwise_equal(
+        mmaemu.scaled_mm(a, b, swapped, np.float32(2)), mmaemu.scaled_mm(a, b, np.float32(0.37), np.float32(2))
+    )
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5"])
+def test_a_number_of_threads_that_is_none_is_named(text, monkeypatch):
+    monkeypatch.setenv("MMAEMU_THREADS", text)
+    with pytest.raises(InvalidInputError, match="MMAEMU_THREADS"):
+        mmaemu.scaled_mm(*torch_call())

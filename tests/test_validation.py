@@ -10,6 +10,7 @@ import torch
 import mmaemu
 from mmaemu import Bits, Spec
 from mmaemu.errors import InvalidInputError, MmaemuError, ReferenceRejectsError, UnsupportedFeatureError
+from mmaemu.testing import assert_bitwise_equal
 
 M, N, K = 32, 48, 64
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -191,3 +192,27 @@ def test_a_shape_without_data_cannot_be_multiplied():
 def test_non_finite_scales_are_legal():
     out = mmaemu.scaled_mm(**{**good_call(), "scale_a": torch.tensor(float("nan")), "out_dtype": torch.float32})
     assert out.isnan().all()
+
+
+def test_accumulate_takes_any_sizes_and_layouts():
+    """A cut-out of a product has the accumulators of the whole."""
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(M, K, generator=generator).to(E4M3)
+    b = torch.randn(K, N, generator=generator).to(E4M3)
+    whole = mmaemu.accumulate(a, b)
+    assert_bitwise_equal(mmaemu.accumulate(a[3:8], b[:, 5:12]), whole[3:8, 5:12])
+
+
+def test_accumulate_pads_k_with_zeros():
+    a, b = fp8(M, 41), fp8(41, N)
+    padded = torch.zeros(M, 48).to(E4M3), torch.zeros(48, N).to(E4M3)
+    padded[0][:, :41], padded[1][:41] = a, b
+    assert_bitwise_equal(mmaemu.accumulate(a, b), mmaemu.accumulate(*padded))
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [(fp8(M, K), fp8(K + 1, N)), (fp8(M, K, E5M2), fp8(K, N, E5M2)), (torch.ones(M, K), fp8(K, N))]
+)
+def test_accumulate_still_refuses_what_cannot_be_summed(a, b):
+    with pytest.raises(ReferenceRejectsError):
+        mmaemu.accumulate(a, b)

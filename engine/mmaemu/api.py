@@ -73,7 +73,9 @@ def accumulate(
 ) -> Any:
     """The float32 accumulators before the epilogue, [M, N]: `scaled_mm` up to its scales.
 
-    Operands, layouts and errors as in `scaled_mm`. The scales count only for split-K under a profile that scales
+    Operands and errors as in `scaled_mm`, but any sizes and any layouts will do: rows and columns of a recorded product
+    may be cut out, and a K that is no multiple of the instruction's is padded with zeros, as hardware pads. The scales
+    count only for split-K under a profile that scales
     partials; out_dtype only for split-K schemes that keep partials in the output type.
     """
     one = np.ones((), np.float32)
@@ -81,7 +83,7 @@ def accumulate(
         a, b, one if scale_a is None else scale_a, one if scale_b is None else scale_b, None, None, out_dtype,
         use_fast_accum, profile=profile, splitk=splitk, backend=backend,
     )  # fmt: skip
-    validation.validate(call)
+    validation.validate(call, whole_call=False)
     _, words = _accumulate(call, progress)
     return tensors.give_back(words, "float32", call.a)
 

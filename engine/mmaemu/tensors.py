@@ -112,6 +112,7 @@ def _read_torch(value: Any, torch: Any) -> Operand:
 
 
 def _read_numpy(value: np.ndarray[Any, Any]) -> Operand:
+    value = value.astype(value.dtype.newbyteorder("="), copy=False)  # a view of swapped bytes would be other bits
     name = value.dtype.name
     fmt = _format_or_none(name)
     bits = None if fmt is None else value.view(fmt.storage)

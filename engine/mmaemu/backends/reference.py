@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmaemu.backends.interface import Progress, Scales
+from mmaemu.errors import InvalidInputError
 from mmaemu.model import accumulator, chain, epilogue, ieee, reduction
 from mmaemu.model.formats import F32, AnyBits
 from mmaemu.plan import Plan, Split
@@ -61,8 +62,14 @@ def accumulate(
 
 def thread_count(threads: int | None) -> int:
     """`threads`, else MMAEMU_THREADS, else the processors that this process may use."""
+    if threads is None and (text := os.environ.get("MMAEMU_THREADS")):
+        threads = int(text) if text.isascii() and text.isdigit() else 0
+        if threads == 0:
+            raise InvalidInputError.because(
+                "MMAEMU_THREADS", got=repr(text)[:80], wanted="a number of threads, 1 or more"
+            )
     if threads is None:
-        threads = int(os.environ.get("MMAEMU_THREADS", 0)) or len(os.sched_getaffinity(0))
+        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(threads, 1)
 
 
