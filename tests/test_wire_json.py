@@ -47,7 +47,7 @@ def test_bits_and_b64_keep_every_word(fmt, form):
 def test_values_keep_every_word_but_the_payload_of_a_nan(fmt):
     bits = all_words(fmt)
     again = tensor_from_json(json.loads(json.dumps(tensor_to_json(bits, "values"))), "a")
-    assert_bitwise_equal(again, bits, nan="mask")  # a number has no payload
+    assert_bitwise_equal(again, bits, nan="mask")  # nan=mask: a number has no payload
 
 
 @settings(deadline=None)

@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from mmaemu.cli.main import main
+from mmaemu.cli.commands import main
 
 __all__ = ["main"]
