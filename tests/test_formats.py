@@ -12,7 +12,7 @@ from tests.support.exact_operands import STORAGE, seeded
 
 from mmaemu.errors import InvalidInputError
 from mmaemu.model import formats
-from mmaemu.model.decode import FINITE, INFINITE, NAN, decode
+from mmaemu.model.decode import FINITE, INFINITE, NAN, Decoded, decode, encode
 from mmaemu.model.ieee import widen
 from mmaemu.testing import assert_bitwise_equal
 
@@ -160,3 +160,16 @@ def test_an_unknown_format_names_the_field(name):
     with pytest.raises(InvalidInputError) as caught:
         formats.get(name, "fmt_a")
     assert caught.value.field == "fmt_a"
+
+
+@pytest.mark.parametrize("fmt", ["f16", "bf16", "e4m3", "e5m2"])
+def test_encode_is_the_inverse_of_decode(fmt):
+    words = codes(fmt)
+    finite = words[decode(words, formats.get(fmt)).kinds == FINITE]
+    assert_bitwise_equal(encode(decode(finite, formats.get(fmt)), formats.get(fmt)), finite)
+
+
+def test_encode_widens_a_shorter_fraction():
+    one = np.ones(1, np.int32)
+    value = Decoded(-one, 3 * one, 5 * one, fraction_bits=1)  # -1.5 * 2^5
+    assert_bitwise_equal(encode(value, formats.F32), np.array([-48.0], np.float32).view(np.uint32))

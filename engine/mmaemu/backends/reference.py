@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The oracle: model/ applied to tiles of the result, in numpy integers.
 
-A tile is small enough for its temporaries to stay in the processor's cache; tiles go to threads, for numpy lets go of
-the interpreter lock.
+Tiles go to threads: numpy lets go of the interpreter lock, and each of its operations on a tile is long enough to make
+that worth while.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from mmaemu.model import accumulator, chain, epilogue, ieee, reduction
 from mmaemu.model.formats import F32, AnyBits
 from mmaemu.plan import Plan, Split
 
-TILE_M, TILE_N = 32, 256
-_NARROWEST = 64
+TILE_M, TILE_N = 64, 512
+SMALLEST_TILE = 8192
+"""Outputs of a tile below which handing the interpreter lock between threads costs more than a thread brings."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def thread_count(threads: int | None) -> int:
 def _tiles(m: int, n: int, threads: int) -> list[_Tile]:
     """Tiles that cover the result, narrower where there would be fewer than threads."""
     width = TILE_N
-    while width > _NARROWEST and -(-m // TILE_M) * -(-n // width) < threads:
+    while -(-m // TILE_M) * -(-n // width) < threads and min(m, TILE_M) * width // 2 >= SMALLEST_TILE:
         width //= 2
     return [
         _Tile(slice(row, row + TILE_M), slice(column, column + width))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mmaemu.model import rounding, special
 from mmaemu.model.alignment import common_exponent, exact_sum, without_zeros
-from mmaemu.model.decode import I32, Decoded, decode
+from mmaemu.model.decode import I32, Decoded, decode, encode
 from mmaemu.model.formats import AnyBits, Format
 from mmaemu.profiles.instruction import StepRule
 
@@ -47,10 +47,7 @@ def zeros(shape: tuple[int, ...], fmt: Format) -> Accumulator:
 
 def write(accumulator: Accumulator, fmt: Format, rule: StepRule) -> AnyBits:
     """Bit patterns in `fmt`; the value already has no more bits than the format."""
-    value = accumulator.value
-    lsb = value.exponent - value.fraction_bits
-    bits = rounding.pack(value.sign < 0, value.magnitude.astype(np.int64), lsb, fmt, "RZ")
-    return special.write(bits, accumulator.flags, fmt, rule.nan)
+    return special.write(encode(accumulator.value, fmt), accumulator.flags, fmt, rule.nan)
 
 
 def step(a: Decoded, b: Decoded, accumulator: Accumulator, fmt: Format, rule: StepRule) -> Step:

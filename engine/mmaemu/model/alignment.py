@@ -19,7 +19,8 @@ from mmaemu.profiles.instruction import StepRule
 NO_EXPONENT = -(1 << 20)
 """Exponent of a term that takes no part in the common exponent: below every real one, even as a sum of two."""
 
-_CACHED_TERMS = 1 << 16
+_BLOCK_TERMS = 1 << 18
+"""Terms that are aligned at once: more would leave the processor's cache, fewer would not be worth a thread's turn."""
 
 
 def without_zeros(value: Decoded) -> Decoded:
@@ -78,7 +79,7 @@ def sum_dtype(rule: StepRule) -> type[np.signedinteger]:
 
 
 def _blocks(operand: Decoded, outputs: int) -> Iterator[slice]:
-    """Runs of terms whose temporaries stay in the processor's cache."""
-    step = max(_CACHED_TERMS // max(outputs, 1), 1)
+    """Runs of terms, a few at a time, so that temporaries stay small however many outputs there are."""
+    step = max(_BLOCK_TERMS // max(outputs, 1), 1)
     for first in range(0, len(operand.sign), step):
         yield slice(first, first + step)

@@ -51,6 +51,16 @@ def decode(bits: AnyBits, fmt: Format) -> Decoded:
     return _decode(bits, fmt)
 
 
+def encode(value: Decoded, fmt: Format) -> AnyBits:
+    """The inverse of `decode`, for finite values that need no rounding: at most `fmt`'s fraction bits, exponents in its
+    range, and normalised unless subnormal. A zero keeps its sign.
+    """
+    fraction = value.magnitude << (fmt.fraction_bits - value.fraction_bits)
+    # The leading one of a normal number counts as one more in the exponent field; a subnormal has neither.
+    code = np.where(value.magnitude > 0, fraction + ((value.exponent - fmt.min_exponent) << fmt.fraction_bits), 0)
+    return (code | np.where(value.sign < 0, fmt.sign_bit, 0)).astype(fmt.storage)
+
+
 @cache
 def _all_codes(fmt: Format) -> Decoded:
     return _decode(np.arange(256, dtype=np.uint8), fmt)

@@ -8,6 +8,8 @@ canonical NaN.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +18,9 @@ from mmaemu.model.decode import INFINITE, NAN, Decoded, decode
 from mmaemu.model.formats import F32, AnyBits, Format
 
 I64 = NDArray[np.int64]
+
+_FULL = 60
+_LOWEST = np.int64(-(1 << 20))
 
 
 def multiply(x: AnyBits, y: AnyBits, fmt: Format = F32) -> AnyBits:
@@ -34,17 +39,18 @@ def multiply(x: AnyBits, y: AnyBits, fmt: Format = F32) -> AnyBits:
 def add(x: AnyBits, y: AnyBits, fmt: Format = F32) -> AnyBits:
     """x + y. Exact cancellation gives +0, -0 + -0 gives -0, Inf - Inf is NaN."""
     x, y = np.broadcast_arrays(x, y)
-    left = decode(x, fmt)
-    lsb = left.exponent.astype(np.int64) - fmt.fraction_bits
-    return _add(left.magnitude.astype(np.int64), lsb, left.sign < 0, left.kinds, decode(y, fmt), fmt)
+    left, right = decode(x, fmt), decode(y, fmt)
+    return _add(_term(left), _term(right), fmt)
 
 
 def fma(x: AnyBits, y: AnyBits, z: AnyBits, fmt: Format = F32) -> AnyBits:
     """x * y + z with one rounding; special values as in `multiply`, then `add`."""
     x, y, z = np.broadcast_arrays(x, y, z)
-    left, right = decode(x, fmt), decode(y, fmt)
+    left, right, addend = decode(x, fmt), decode(y, fmt), decode(z, fmt)
     magnitude, lsb, negative = _product(left, right)
-    return _add(magnitude, lsb, negative, special.product_kinds(left, right), decode(z, fmt), fmt)
+    product = _Term(*_raise(magnitude, lsb), negative, special.product_kinds(left, right))
+    other = _term(addend)
+    return _add(product, other._replace(lsb=np.where(addend.magnitude > 0, other.lsb, _LOWEST)), fmt)
 
 
 def _product(left: Decoded, right: Decoded) -> tuple[I64, I64, NDArray[np.bool_]]:
@@ -53,37 +59,43 @@ def _product(left: Decoded, right: Decoded) -> tuple[I64, I64, NDArray[np.bool_]
     return magnitude, lsb, left.sign * right.sign < 0
 
 
-def _add(
-    magnitude: I64, lsb: I64, negative: NDArray[np.bool_], kind: NDArray[np.uint8], addend: Decoded, fmt: Format
-) -> AnyBits:
-    """(-1)^negative * magnitude * 2^lsb + addend. Magnitudes are below 2^48."""
-    other_magnitude = addend.magnitude.astype(np.int64)
-    other_lsb = addend.exponent.astype(np.int64) - addend.fraction_bits
-    other_negative = addend.sign < 0
+class _Term(NamedTuple):
+    """A summand whose magnitude fills up to 60 bits: what falls off below in a sum is far under the rounding point."""
 
-    # Both are raised to fill 60 bits, so what falls off below is far under the rounding point; a sticky bit stands for
-    # it. A zero must not decide the common exponent.
-    x_magnitude, x_lsb = _raise(magnitude, lsb)
-    y_magnitude, y_lsb = _raise(other_magnitude, other_lsb)
-    common = np.maximum(np.where(magnitude > 0, x_lsb, y_lsb), np.where(other_magnitude > 0, y_lsb, x_lsb))
-    x_signed = np.where(negative, -1, 1) * rounding.shift_right_sticky(x_magnitude, common - x_lsb)
-    y_signed = np.where(other_negative, -1, 1) * rounding.shift_right_sticky(y_magnitude, common - y_lsb)
-    total = x_signed + y_signed
-    sign = np.where(total == 0, negative & other_negative, total < 0)
-    result = rounding.pack(sign, np.abs(total), common, fmt)
+    magnitude: I64
+    lsb: I64
+    negative: NDArray[np.bool_]
+    kinds: NDArray[np.uint8]
 
-    other_kind = addend.kinds
-    if not (kind.any() or other_kind.any()):
-        return result
-    x_inf, y_inf = kind == INFINITE, other_kind == INFINITE
-    result = np.where(x_inf, _infinity(negative, fmt), np.where(y_inf, _infinity(other_negative, fmt), result))
-    nan = (kind == NAN) | (other_kind == NAN) | (x_inf & y_inf & (negative != other_negative))
-    return np.where(nan, _nan(fmt), result)
+
+def _term(value: Decoded) -> _Term:
+    """A word as a summand. Only the smallest exponent has subnormals, so larger lsb means larger or equal magnitude."""
+    spare = _FULL - value.fraction_bits - 1
+    magnitude = value.magnitude.astype(np.int64) << spare
+    lsb = value.exponent.astype(np.int64) - (value.fraction_bits + spare)
+    return _Term(magnitude, lsb, value.sign < 0, value.kinds)
 
 
 def _raise(magnitude: I64, lsb: I64) -> tuple[I64, I64]:
-    by = np.where(magnitude > 0, 60 - rounding.exact_bit_length(magnitude), 0)
-    return magnitude << by, lsb - by
+    """A product, below 2^48, shifted up to fill 60 bits; a zero gets an lsb that never decides the common one."""
+    by = _FULL - rounding.exact_bit_length(magnitude)
+    return magnitude << by, np.where(magnitude > 0, lsb - by, _LOWEST)
+
+
+def _add(x: _Term, y: _Term, fmt: Format) -> AnyBits:
+    common = np.maximum(x.lsb, y.lsb)
+    x_signed = np.where(x.negative, -1, 1) * rounding.shift_right_sticky(x.magnitude, common - x.lsb)
+    y_signed = np.where(y.negative, -1, 1) * rounding.shift_right_sticky(y.magnitude, common - y.lsb)
+    total = x_signed + y_signed
+    sign = np.where(total == 0, x.negative & y.negative, total < 0)
+    result = rounding.pack(sign, np.abs(total), common, fmt)
+
+    if not (x.kinds.any() or y.kinds.any()):
+        return result
+    x_inf, y_inf = x.kinds == INFINITE, y.kinds == INFINITE
+    result = np.where(x_inf, _infinity(x.negative, fmt), np.where(y_inf, _infinity(y.negative, fmt), result))
+    nan = (x.kinds == NAN) | (y.kinds == NAN) | (x_inf & y_inf & (x.negative != y.negative))
+    return np.where(nan, _nan(fmt), result)
 
 
 def _infinity(negative: NDArray[np.bool_], fmt: Format) -> AnyBits:
