@@ -302,3 +302,11 @@ def test_a_table_of_another_schema_or_name_is_refused(monkeypatch, tmp_path, lin
     with pytest.raises(InvalidInputError) as caught:
         load.gemm_facts.__wrapped__(name)
     assert caught.value.field == f"gemm/{name}"
+
+
+@pytest.mark.parametrize("name", profiles.names())
+def test_recorded_means_recorded_on_this_device(name):
+    """A device without recordings of its own may share another's arithmetic, but then it is assumed."""
+    profile = profiles.get(name)
+    found = {fact.confidence for row in profile.instructions for fact in row.facts.values()}
+    assert ("recorded" in found) == bool(profile.recorded_as)

@@ -106,6 +106,8 @@ def pick(rows: list[Instruction], fmt_a: str, fmt_b: str, accumulator: str, wher
 def from_table(name: str) -> Profile:
     table = load.device_table(name)
     rows = tuple(row for family in table["instructions"] for row in load.family(family))
+    if not table["recorded_as"]:
+        rows = tuple(_borrowed(row) for row in rows)
     gemm = table.get("gemm")
     return Profile(
         name=table["name"],
@@ -118,3 +120,14 @@ def from_table(name: str) -> Profile:
         library="instructions only" if gemm is None else gemm,
         note=table.get("note", ""),
     )
+
+
+def _borrowed(row: Instruction) -> Instruction:
+    """The row as a device may have it that no recording names: what others recorded is an assumption here."""
+    facts = {
+        name: replace(fact, confidence="assumed", source=f"not recorded on this device; {fact.source}")
+        if fact.confidence == "recorded"
+        else fact
+        for name, fact in row.facts.items()
+    }
+    return replace(row, facts=facts)
