@@ -114,9 +114,9 @@ RECORDED = [
 
 
 @pytest.mark.parametrize(("device", "families"), RECORDED)
-def test_a_recorded_device_has_one_profile_with_its_instructions(device, families):
+def test_a_recorded_device_has_profiles_with_its_instructions(device, families):
     found = [p for p in map(profiles.get, profiles.names()) if device in p.recorded_as]
-    assert [{row.family for row in profile.instructions} for profile in found] == [families]
+    assert found and all({row.family for row in profile.instructions} == families for profile in found)
 
 
 @pytest.mark.parametrize("preset", ["ada", "hopper-wgmma", "hopper-mma", "b200-mma"])

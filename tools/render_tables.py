@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from mmaemu import profiles
-from mmaemu.profiles import Fact, Instruction, gemm, instruction, load
+from mmaemu.profiles import Fact, Instruction, contract, gemm, instruction, load
 
 PAGE = Path(__file__).parents[1] / "docs" / "arithmetic.md"
 BEGIN, END = "<!-- begin tables -->", "<!-- end tables -->"
@@ -39,8 +39,14 @@ def render() -> str:
         "### Limits, zeros and special values of each instruction",
         meanings(instruction.FIELDS, limit_fields()),
         limit_table(),
-        "### Matrix products",
-        gemm_table(),
+        "### Matrix products, one scale for each operand",
+        gemm_table("gemm"),
+        "### Matrix products, row-wise scales",
+        gemm_table("row_wise"),
+        "### Matrix products, blocks of 1x128 and 128x128",
+        gemm_table("block_wise"),
+        "### What torch accepts",
+        contract_table(),
     ]
     return "\n\n".join(parts)
 
@@ -68,18 +74,28 @@ def limit_table() -> str:
     return markdown(["field", "value", "where", "source"], rows)
 
 
-def gemm_table() -> str:
-    """What the library does around the instruction, with one column for each distinct rule."""
-    by_library: dict[str, list[str]] = {}
+def gemm_table(path: str) -> str:
+    """What the library does around the instruction, with one column for each distinct table of `path`."""
+    return table_of(path, load.gemm_facts, gemm.FIELDS)
+
+
+def contract_table() -> str:
+    """What versions of torch accept, a column each."""
+    return table_of("contract", load.contract_facts, contract.FIELDS)
+
+
+def table_of(key: str, facts_of: Callable[[str], dict[str, Fact]], fields: dict[str, str]) -> str:
+    users: dict[str, list[str]] = {}
     for name in profiles.names():
-        profile = profiles.get(name)
-        if profile.gemm_facts is not None:
-            by_library.setdefault(profile.library, []).append(name)
-    libraries = {library: load.gemm_facts(library) for library in by_library}
-    heads = [f"`{library}`: {', '.join(names)}" for library, names in by_library.items()]
+        table = load.device_table(name).get(key)
+        if table is not None:
+            users.setdefault(table, []).append(name)
+    facts = [facts_of(name) for name in users]
+    heads = [f"`{table}`: {', '.join(names)}" for table, names in users.items()]
     rows = [
-        [f"`{field}`", meaning, *(shown_field(field, facts[field]) for facts in libraries.values())]
-        for field, meaning in gemm.FIELDS.items()
+        [f"`{field}`", meaning, *(shown_field(field, found[field]) if field in found else "" for found in facts)]
+        for field, meaning in fields.items()
+        if any(field in found for found in facts)
     ]
     return markdown(["field", "meaning", *heads], rows)
 

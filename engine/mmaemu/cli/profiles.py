@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from mmaemu import profiles
 from mmaemu.cli.common import add_command, table
-from mmaemu.profiles import Fact, Profile, gemm, instruction
-from mmaemu.profiles.describe import describe, families, summary
+from mmaemu.profiles import Fact, Profile, contract, gemm, instruction
+from mmaemu.profiles.describe import describe, families, models, summary
 
 if TYPE_CHECKING:
     from mmaemu.cli.common import Commands
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
             profile.name + (" *" if profile.name == profiles.default_name() else ""),
             profile.device,
             profile.arch,
-            "scaled_mm, mma" if profile.gemm_facts else "mma",
+            ", ".join(models(profile)),
             ", ".join(families(profile)),
         ]
         for profile in listed
@@ -63,8 +63,17 @@ def _show(profile: Profile) -> Iterator[str]:
     if profile.note:
         yield profile.note
     if profile.gemm_facts is not None:
-        yield "\nscaled_mm"
+        yield "\nscaled_mm, one scale for each operand"
         yield _fact_table(profile.gemm_facts, gemm.FIELDS)
+    if profile.row_wise_facts is not None:
+        yield "\nscaled_mm, row-wise scales"
+        yield _fact_table(profile.row_wise_facts, gemm.FIELDS)
+    if profile.block_wise_facts is not None:
+        yield "\nscaled_mm, block-wise scales"
+        yield _fact_table(profile.block_wise_facts, gemm.FIELDS)
+    if profile.contract_facts is not None:
+        yield "\nwhat torch accepts"
+        yield _fact_table(profile.contract_facts, contract.FIELDS)
     for row in profile.instructions:
         yield f"\n{row.family}: {' or '.join(row.formats)}, {row.accumulator} accumulator"
         extra = {} if row.mixed is None else {"mixed": row.mixed}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mmaemu.profiles import gemm, instruction
+from mmaemu.profiles import contract, gemm, instruction
 from mmaemu.profiles.facts import Fact
 from mmaemu.profiles.profile import Profile
 
@@ -18,7 +18,7 @@ def summary(profile: Profile) -> dict[str, Any]:
         "arch": profile.arch,
         "sm_count": profile.sm_count,
         "library": profile.library,
-        "models": ["scaled_mm", "mma"] if profile.gemm_facts else ["mma"],
+        "models": models(profile),
         "presets": families(profile),
         "digest": profile.digest,
         "note": profile.note,
@@ -29,7 +29,10 @@ def describe(profile: Profile) -> dict[str, Any]:
     """Everything: the head, the matrix-product facts and the instruction rows."""
     return {
         **summary(profile),
-        "gemm": None if profile.gemm_facts is None else _facts(profile.gemm_facts, gemm.FIELDS),
+        "gemm": _table(profile.gemm_facts, gemm.FIELDS),
+        "row_wise": _table(profile.row_wise_facts, gemm.FIELDS),
+        "block_wise": _table(profile.block_wise_facts, gemm.FIELDS),
+        "contract": _table(profile.contract_facts, contract.FIELDS),
         "instructions": [
             {
                 "preset": row.family,
@@ -43,8 +46,22 @@ def describe(profile: Profile) -> dict[str, Any]:
     }
 
 
+def models(profile: Profile) -> list[str]:
+    """What can be asked of the profile: products with each kind of scales, and single instructions."""
+    found = {
+        "scaled_mm": profile.gemm_facts,
+        "row-wise": profile.row_wise_facts,
+        "block-wise": profile.block_wise_facts,
+    }
+    return [name for name, facts in found.items() if facts] + ["mma"]
+
+
 def families(profile: Profile) -> list[str]:
     return list(dict.fromkeys(row.family for row in profile.instructions))
+
+
+def _table(facts: dict[str, Fact] | None, meanings: dict[str, str]) -> dict[str, Any] | None:
+    return None if facts is None else _facts(facts, meanings)
 
 
 def _facts(facts: dict[str, Fact], meanings: dict[str, str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from mmaemu.errors import InvalidInputError
 from mmaemu.model import formats
 from mmaemu.model.decode import NAN, decode
 from mmaemu.model.formats import Format
-from mmaemu.profiles import gemm, instruction
+from mmaemu.profiles import contract, gemm, instruction
 from mmaemu.profiles.facts import CONFIDENCES, Fact
 from mmaemu.profiles.instruction import Instruction
 
@@ -60,10 +60,31 @@ def family(name: str) -> tuple[Instruction, ...]:
 @cache
 def gemm_facts(name: str) -> dict[str, Fact]:
     table = _read("gemm", name, "mmaemu-gemm/1")
-    facts = _facts(table["gemm"], table["sources"], tuple(gemm.FIELDS), f"gemm/{name}")
+    facts = _facts(table["gemm"], table["sources"], tuple(gemm.FIELDS), f"gemm/{name}", gemm.OPTIONAL)
     for field, fact in facts.items():
         check_gemm_value(field, fact.value, f"gemm/{name}.{field}")
+    tiles = [field for field in ("tile_m", "tile_n", "ctas_per_sm") if field in facts]
+    if facts["split_rule"].value == "stream_k" and len(tiles) < 3:
+        got = f"stream_k with {', '.join(tiles) or 'no tile'}"
+        raise InvalidInputError.because(f"gemm/{name}.split_rule", got=got, wanted="tile_m, tile_n and ctas_per_sm")
     return facts
+
+
+@cache
+def contract_facts(name: str) -> dict[str, Fact]:
+    table = _read("contracts", name, "mmaemu-contract/1")
+    facts = _facts(table["contract"], table["sources"], tuple(contract.FIELDS), f"contracts/{name}")
+    for field, fact in facts.items():
+        check_contract_value(field, fact.value, f"contracts/{name}.{field}")
+    return facts
+
+
+def check_contract_value(field: str, value: Any, where: str) -> None:
+    """Raise InvalidInputError unless validation can act on `value`."""
+    _check_choice(contract.CHOICES, field, value, where)
+    known = contract.LISTS.get(field)
+    if known is not None and not (isinstance(value, list | tuple) and all(item in known for item in value)):
+        raise InvalidInputError.because(where, got=repr(value)[:80], wanted=f"a list out of {', '.join(known)}")
 
 
 def check_gemm_value(field: str, value: Any, where: str) -> None:
@@ -77,6 +98,8 @@ def check_gemm_value(field: str, value: Any, where: str) -> None:
             raise InvalidInputError.because(where, got=repr(value), wanted=f"one of {', '.join(family_names())}")
     elif field == "splits":
         _check_range(value, 1, MAX_SPLITS, where)
+    elif field in ("tile_m", "tile_n", "ctas_per_sm"):
+        _check_range(value, 1, 1 << 16, where)
     elif field in ("k_tile", "workspace_bytes"):
         _check_range(value, 1, 1 << 40, where)
     elif field in _NAN_FORMATS:
@@ -124,13 +147,19 @@ def _read(folder: str, name: str, schema: str) -> Mapping[str, Any]:
     return table
 
 
-def _facts(row: Mapping[str, Any], sources: Mapping[str, str], wanted: tuple[str, ...], where: str) -> dict[str, Fact]:
-    if set(row) != set(wanted):
-        missing, extra = set(wanted) - set(row), set(row) - set(wanted)
+def _facts(
+    row: Mapping[str, Any],
+    sources: Mapping[str, str],
+    wanted: tuple[str, ...],
+    where: str,
+    optional: tuple[str, ...] = (),
+) -> dict[str, Fact]:
+    missing, extra = set(wanted) - set(row) - set(optional), set(row) - set(wanted)
+    if missing or extra:
         raise InvalidInputError.because(
             where, got=f"missing {sorted(missing)}, extra {sorted(extra)}", wanted="each once"
         )
-    return {name: _fact(row[name], sources, f"{where}.{name}") for name in wanted}
+    return {name: _fact(row[name], sources, f"{where}.{name}") for name in wanted if name in row}
 
 
 def _fact(entry: Any, sources: Mapping[str, str], where: str) -> Fact:

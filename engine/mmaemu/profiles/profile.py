@@ -12,10 +12,14 @@ from typing import Any
 
 from mmaemu.errors import InvalidInputError, UnsupportedFeatureError
 from mmaemu.model import formats
-from mmaemu.profiles import load
+from mmaemu.profiles import gemm, load
+from mmaemu.profiles.contract import Contract, contract_of
 from mmaemu.profiles.facts import Fact
 from mmaemu.profiles.gemm import GemmRule, rule_of
 from mmaemu.profiles.instruction import Instruction
+
+PATHS = {"gemm": "tensor-wise scales", "row_wise": "row-wise scales", "block_wise": "blocks of 1x128 and 128x128"}
+"""The ways through the library that have rules of their own. Their names are the scopes of overrides."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,9 @@ class Profile:
     """None for a profile that knows instructions only."""
     library: str
     note: str
+    row_wise_facts: dict[str, Fact] | None = None
+    block_wise_facts: dict[str, Fact] | None = None
+    contract_facts: dict[str, Fact] | None = None
     overrides: tuple[tuple[str, Any], ...] = ()
 
     @cached_property
@@ -51,14 +58,43 @@ class Profile:
             )
         return self.gemm_facts
 
-    def gemm_instruction(self, fmt_a: str, fmt_b: str) -> Instruction:
-        """The instruction that multiplies these formats with an f32 accumulator in `scaled_mm`."""
-        rows = [row for row in self.instructions if row.family == self.gemm.instruction]
+    def path_facts(self, path: str) -> dict[str, Fact]:
+        """The facts of one of PATHS. UnsupportedFeatureError where the profile has not modelled it."""
+        if path == "gemm":
+            return self.known_gemm_facts
+        facts: dict[str, Fact] | None = getattr(self, f"{path}_facts")
+        if facts is None:
+            others = "`mmaemu profiles` lists what each profile models."
+            raise UnsupportedFeatureError.because(
+                "scale_a, scale_b", got=PATHS[path], wanted=f"a scaling that {self.name} models", hint=others
+            )
+        return facts
+
+    def path(self, path: str) -> GemmRule:
+        """The rules of one of PATHS."""
+        return rule_of(self.path_facts(path))
+
+    @cached_property
+    def contract(self) -> Contract:
+        """What the profile's version of torch accepts. UnsupportedFeatureError as for `gemm`."""
+        if self.contract_facts is None:
+            _ = self.known_gemm_facts
+        assert self.contract_facts is not None, "a profile with products names a contract"
+        return contract_of(self.contract_facts)
+
+    def instruction_of(self, rule: GemmRule, fmt_a: str, fmt_b: str) -> Instruction:
+        """The instruction that multiplies these formats with an f32 accumulator under `rule`."""
+        rows = [row for row in self.instructions if row.family == rule.instruction]
         return pick(rows, fmt_a, fmt_b, "f32", self.name)
 
+    def gemm_instruction(self, fmt_a: str, fmt_b: str) -> Instruction:
+        """The instruction of tensor-wise products."""
+        return self.instruction_of(self.gemm, fmt_a, fmt_b)
+
     def with_overrides(self, overrides: Mapping[str, Any]) -> Profile:
-        """This profile with some values replaced: keys `gemm.FIELD`, and `instruction.FIELD` for every instruction
-        that accumulates in f32, as `scaled_mm` does."""
+        """This profile with some values replaced: keys `gemm.FIELD`, `row_wise.FIELD` and `block_wise.FIELD` for the
+        three kinds of scales, `contract.FIELD`, and `instruction.FIELD` for every instruction that accumulates in f32,
+        as `scaled_mm` does."""
         changed = self
         for key, value in overrides.items():
             changed = changed._with(key, value)
@@ -67,9 +103,13 @@ class Profile:
     def _with(self, key: str, value: Any) -> Profile:
         scope, _, field = key.partition(".")
         new = Fact(value, "override", "set by the caller")
-        if scope == "gemm" and field in self.known_gemm_facts:
+        if scope in PATHS and scope in self._scopes() and field in gemm.FIELDS:
             load.check_gemm_value(field, value, key)
-            changed = replace(self, gemm_facts={**self.known_gemm_facts, field: new})
+            table: dict[str, Any] = {f"{scope}_facts": {**self.path_facts(scope), field: new}}
+            changed = replace(self, **table)
+        elif scope == "contract" and field in self._scopes().get(scope, {}):
+            load.check_contract_value(field, value, key)
+            changed = replace(self, contract_facts={**(self.contract_facts or {}), field: new})
         elif scope == "instruction" and field in self.instructions[0].facts:
             load.check_instruction_value(field, value, formats.F32, key)
             rows = tuple(
@@ -78,10 +118,20 @@ class Profile:
             )
             changed = replace(self, instructions=rows)
         else:
-            known = [f"gemm.{name}" for name in self.gemm_facts or ()]
-            known += [f"instruction.{name}" for name in self.instructions[0].facts]
+            names = {scope: gemm.FIELDS if scope in PATHS else facts for scope, facts in self._scopes().items()}
+            known = [f"{scope}.{name}" for scope, fields in names.items() for name in fields]
             raise InvalidInputError.because("overrides", got=repr(key)[:80], wanted="one of " + ", ".join(known))
         return replace(changed, overrides=(*self.overrides, (key, value)))
+
+    def _scopes(self) -> dict[str, dict[str, Fact]]:
+        found = {
+            "gemm": self.gemm_facts,
+            "row_wise": self.row_wise_facts,
+            "block_wise": self.block_wise_facts,
+            "contract": self.contract_facts,
+            "instruction": self.instructions[0].facts,
+        }
+        return {scope: facts for scope, facts in found.items() if facts}
 
     @cached_property
     def digest(self) -> str:
@@ -108,7 +158,7 @@ def from_table(name: str) -> Profile:
     rows = tuple(row for family in table["instructions"] for row in load.family(family))
     if not table["recorded_as"]:
         rows = tuple(_borrowed(row) for row in rows)
-    gemm = table.get("gemm")
+    tensor_wise, row_wise, block_wise = (table.get(path) for path in PATHS)
     return Profile(
         name=table["name"],
         device=table["device"],
@@ -116,9 +166,12 @@ def from_table(name: str) -> Profile:
         sm_count=table.get("sm_count"),
         recorded_as=tuple(table["recorded_as"]),
         instructions=rows,
-        gemm_facts=None if gemm is None else load.gemm_facts(gemm),
-        library="instructions only" if gemm is None else gemm,
+        gemm_facts=None if tensor_wise is None else load.gemm_facts(tensor_wise),
+        library=tensor_wise or "instructions only",
         note=table.get("note", ""),
+        row_wise_facts=None if row_wise is None else load.gemm_facts(row_wise),
+        block_wise_facts=None if block_wise is None else load.gemm_facts(block_wise),
+        contract_facts=None if tensor_wise is None else load.contract_facts(table["contract"]),
     )
 
 
