@@ -70,8 +70,6 @@ REJECTED = {
 }
 
 UNMODELLED = {
-    "bias": ({"bias": torch.ones(N, dtype=torch.bfloat16)}, "bias"),
-    "row-wise scales": (rows_and_columns(), "scale_a, scale_b"),
     "block-wise scales": (
         {name: torch.ones(512, dtype=torch.uint8).view(torch.float8_e8m0fnu) for name in ("scale_a", "scale_b")},
         "scale_a, scale_b",

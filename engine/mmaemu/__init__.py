@@ -17,6 +17,7 @@ from mmaemu.errors import (
     InvalidInputError,
     MmaemuError,
     ReferenceRejectsError,
+    ReferenceRejectsValueError,
     RemoteError,
     UnsupportedFeatureError,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "MmaemuError",
     "Profile",
     "ReferenceRejectsError",
+    "ReferenceRejectsValueError",
     "RemoteError",
     "Spec",
     "Trace",

@@ -6,6 +6,7 @@
         WireFormatError                                a body or file is not what the wire format says
         LimitExceededError                             larger than this service or command allows
       ReferenceRejectsError       (also RuntimeError)  torch or cuBLASLt would refuse this call
+        ReferenceRejectsValueError (also ValueError)   torch refuses it with a ValueError
       UnsupportedFeatureError                          the hardware runs it, mmaemu has not modelled it
       BackendUnavailableError                          this machine cannot: a package, compiler or device is missing
       RemoteError                                      the service could not answer
@@ -83,6 +84,12 @@ class ReferenceRejectsError(MmaemuError, RuntimeError):
 
     code = "reference-rejects"
     status = 422
+
+
+class ReferenceRejectsValueError(ReferenceRejectsError, ValueError):
+    """A refusal for which the profile's version of torch raises ValueError. Still a RuntimeError, like its base."""
+
+    code = "reference-rejects-value"
 
 
 class UnsupportedFeatureError(MmaemuError):

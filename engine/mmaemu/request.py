@@ -25,11 +25,15 @@ class Request:
     bias: Operand | None
     scale_result: Operand | None
     out_dtype: str
-    """torch's name of the output type; mat1's own when the caller named none, as torch does."""
+    """torch's name of the output type; where the caller named none, out's, else mat1's own, as in torch."""
     use_fast_accum: bool
     profile: Profile
     splitk: Splitk | None
     backend: str
+    out: Operand | None = None
+    """Where the result is to go, if the caller said so. Its values play no part."""
+    scaling: str | None = None
+    """How the operands are scaled, where the caller said so; else their scales' shapes tell (scaling.detect)."""
 
     @property
     def operands(self) -> dict[str, Operand]:
@@ -57,9 +61,13 @@ def build(
     profile: str | Profile | None = None,
     splitk: int | Splitk | None = None,
     backend: str = "auto",
+    scaling: str | None = None,
+    out: Any = None,
 ) -> Request:
     """Read every argument. InvalidInputError for one that is not a tensor, a type or a profile at all."""
     mat1 = tensors.read(a, "a")
+    target = None if out is None else tensors.read(out, "out")
+    default = mat1.dtype if target is None else target.dtype
     resolved = profiles.get(profile)
     if not isinstance(use_fast_accum, bool):
         raise InvalidInputError.because("use_fast_accum", got=repr(use_fast_accum)[:80], wanted="True or False")
@@ -72,11 +80,13 @@ def build(
         scale_b=tensors.read(scale_b, "scale_b"),
         bias=None if bias is None else tensors.read(bias, "bias"),
         scale_result=None if scale_result is None else tensors.read(scale_result, "scale_result"),
-        out_dtype=mat1.dtype if out_dtype is None else tensors.dtype_name(out_dtype),
+        out_dtype=default if out_dtype is None else tensors.dtype_name(out_dtype),
         use_fast_accum=use_fast_accum,
         profile=resolved,
         splitk=_splitk(splitk, resolved),
         backend=backend,
+        out=target,
+        scaling=scaling,
     )
 
 

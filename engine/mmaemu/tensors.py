@@ -7,6 +7,7 @@ torch is never imported here, only used when the caller's own operand is a torch
 from __future__ import annotations
 
 import sys
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -37,6 +38,16 @@ class Operand:
     @property
     def numel(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def contiguous(self) -> bool:
+        """Row-major without gaps, as torch says it: the stride of a size of 1 does not matter."""
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size != 1 and stride != expected:
+                return False
+            expected *= size
+        return True
 
     @property
     def data(self) -> AnyBits:
@@ -91,6 +102,28 @@ def give_back(bits: AnyBits, dtype: str, like: Operand) -> Any:
     if like.kind == "numpy":
         return np.ascontiguousarray(bits).view(_numpy_dtype(dtype))
     return Bits(dtype, bits)
+
+
+def fill(out: Any, bits: AnyBits, dtype: str) -> Any:
+    """`out`, holding `bits`. A torch tensor of another shape is resized as torch resizes; others must fit."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(out, torch.Tensor):
+        if tuple(out.shape) != bits.shape:
+            if out.numel():
+                warnings.warn(
+                    f"An output with one or more elements was resized since it had shape {list(out.shape)}, "
+                    f"which does not match the required output shape {list(bits.shape)}.",
+                    stacklevel=3,
+                )
+            out.resize_(bits.shape)
+        return out.copy_(give_back(bits, dtype, _read_torch(out, torch)))
+    target = out.array if isinstance(out, Bits) else out
+    if target.shape != bits.shape:
+        raise InvalidInputError.because("out", got=f"shape {target.shape}", wanted=f"shape {bits.shape}")
+    if not target.flags.writeable:
+        raise InvalidInputError.because("out", got="a read-only array", wanted="one that can be written")
+    target[...] = bits if isinstance(out, Bits) else bits.view(target.dtype)
+    return out
 
 
 def _read_torch(value: Any, torch: Any) -> Operand:

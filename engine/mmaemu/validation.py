@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stage 2: the reference's own checks, in its own order, then what mmaemu has not modelled.
 
-`REFERENCE_CHECKS` is torch 2.7's `_scaled_mm` on CUDA, followed by what cuBLASLt refuses. A row that fires raises
-ReferenceRejectsError. `MODEL_CHECKS` come after: the hardware would run those calls, mmaemu does not (yet), so they
-raise UnsupportedFeatureError. Values play no part.
+`REFERENCE_CHECKS` is torch's `_scaled_mm` on CUDA, followed by what its row-wise kernels and cuBLASLt refuse; where
+versions of torch differ, the profile's contract decides. A row that fires raises ReferenceRejectsError. `MODEL_CHECKS`
+come after: the hardware would run those calls, mmaemu does not (yet), so they raise UnsupportedFeatureError. Values
+play no part.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from mmaemu.errors import InvalidInputError, ReferenceRejectsError, UnsupportedFeatureError
+from mmaemu import scaling
+from mmaemu.errors import (
+    InvalidInputError,
+    ReferenceRejectsError,
+    ReferenceRejectsValueError,
+    UnsupportedFeatureError,
+)
 from mmaemu.model import formats
 from mmaemu.profiles.gemm import SPLIT_SCHEMES
 from mmaemu.profiles.load import MAX_SPLITS
@@ -31,6 +38,8 @@ class Finding:
     got: str
     wanted: str
     hint: str = ""
+    exception: str = "RuntimeError"
+    """The class that torch raises here."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,8 @@ def _run(
     for check in checks:
         found = check.finds(request)
         if found is not None:
+            if error is ReferenceRejectsError and found.exception == "ValueError":
+                error = ReferenceRejectsValueError
             raise error.because(found.field, got=found.got, wanted=found.wanted, hint=found.hint)
 
 
@@ -85,36 +96,45 @@ def _inner_sizes_agree(r: Request) -> Finding | None:
 
 
 def _scales_are_float(r: Request) -> Finding | None:
-    if _block_scaled(r):
+    """A pair of e8m0 may be block-wise scales; the next check looks at their sizes."""
+    if _kind(r) is not None or r.scale_a.dtype == r.scale_b.dtype == "float8_e8m0fnu":
         return None
     for field in ("scale_a", "scale_b"):
         operand = r.operands[field]
         if operand.dtype != "float32":
-            return Finding(field, operand.dtype, "float32")
+            return Finding(field, operand.dtype, "float32", exception=r.profile.contract.scale_kind_error)
     return None
 
 
 def _scales_fit(r: Request) -> Finding | None:
-    if _block_scaled(r) or _tensor_wise(r):
+    if _kind(r) is not None:
         return None
     m, n = r.a.shape[0], r.b.shape[1]
-    got = f"scale_a {r.scale_a.shape}, scale_b {r.scale_b.shape}"
+    got = f"scale_a {_shape(r.scale_a)}, scale_b {_shape(r.scale_b)}"
     wanted = f"one number each (tensor-wise), or ({m}, 1) and (1, {n}) (row-wise)"
-    if not _row_wise(r):
-        hint = ""
-        if len(r.scale_a.shape) != 2 and r.scale_a.numel == m > 1:
-            hint = "Row-wise scales are matrices: scale_a[:, None], scale_b[None, :]."
-        return Finding("scale_a, scale_b", got, wanted, hint)
-    return None
+    contract = r.profile.contract
+    if scaling.BLOCK_1x128_1x128 in contract.scale_kinds:
+        k_blocks = scaling.k_blocks(r)
+        wanted += (
+            f", or blocks: ({m}, {k_blocks}) of strides (1, {m}) or ({-(-m // 128)}, {k_blocks}), "
+            f"and ({k_blocks}, {n}) or ({k_blocks}, {-(-n // 128)}) of strides (1, {k_blocks})"
+        )
+    if r.scale_a.dtype == "float8_e8m0fnu":
+        wanted = "contiguous scales of {} and {} numbers (one for 32)".format(*scaling.microscale_counts(r))
+    hint = ""
+    if len(r.scale_a.shape) != 2 and r.scale_a.numel == m > 1:
+        hint = "Row-wise scales are matrices: scale_a[:, None], scale_b[None, :]."
+    return Finding("scale_a, scale_b", got, wanted, hint, contract.scale_kind_error)
 
 
 def _row_scales_are_contiguous(r: Request) -> Finding | None:
-    if not _row_wise(r):
+    if _kind(r) != scaling.ROW_WISE:
         return None
     for field in ("scale_a", "scale_b"):
         operand = r.operands[field]
-        if not _contiguous(operand):
-            return Finding(field, f"strides {operand.strides}", "a contiguous tensor", "Call .contiguous() on it.")
+        if not operand.contiguous:
+            got, error = f"strides {operand.strides}", r.profile.contract.scale_kind_error
+            return Finding(field, got, "a contiguous tensor", "Call .contiguous() on it.", error)
     return None
 
 
@@ -143,6 +163,12 @@ def _n_is_multiple_of_16(r: Request) -> Finding | None:
     return Finding("b", f"shape {r.b.shape}", "N divisible by 16")
 
 
+def _out_has_out_dtype(r: Request) -> Finding | None:
+    if r.out is None or r.out.dtype == r.out_dtype:
+        return None
+    return Finding("out_dtype", f"{r.out_dtype} with an out of {r.out.dtype}", "out's type, or none")
+
+
 def _mat1_is_fp8(r: Request) -> Finding | None:
     return _fp8(r.a, "a")
 
@@ -157,7 +183,8 @@ def _fp8(operand: Operand, field: str) -> Finding | None:
 
 def _not_both_e5m2(r: Request) -> Finding | None:
     if r.a.dtype == r.b.dtype == E5M2:
-        return Finding("a, b", f"{E5M2} twice", f"at least one {E4M3}")
+        error = r.profile.contract.e5m2_pair_error
+        return Finding("a, b", f"{E5M2} twice", f"at least one {E4M3}", exception=error)
     return None
 
 
@@ -172,20 +199,47 @@ def _bias_type_fits(r: Request) -> Finding | None:
     return None
 
 
-def _row_wise_output_is_bf16(r: Request) -> Finding | None:
-    if not _row_wise(r) or r.out_dtype == "bfloat16" or _is_empty(r):
+def _row_wise_output_exists(r: Request) -> Finding | None:
+    contract = r.profile.contract
+    if not _runs_row_wise(r) or r.out_dtype in contract.row_wise_outputs:
         return None
-    return Finding("out_dtype", r.out_dtype, "bfloat16 with row-wise scales")
+    wanted = f"{' or '.join(contract.row_wise_outputs)} with row-wise scales"
+    return Finding("out_dtype", r.out_dtype, wanted, exception=contract.row_wise_output_error)
+
+
+def _row_wise_takes_b(r: Request) -> Finding | None:
+    types = r.profile.contract.row_wise_b_types
+    if not _runs_row_wise(r) or r.b.dtype in types:
+        return None
+    return Finding("b", r.b.dtype, f"{' or '.join(types)} with row-wise scales")
+
+
+def _row_wise_bias_is_a_vector(r: Request) -> Finding | None:
+    if not _runs_row_wise(r) or r.bias is None or not _own_row_wise_kernel(r):
+        return None
+    if len(r.bias.shape) == 1 and (r.bias.shape[0] == 1 or r.bias.strides[0] == 1):
+        return None
+    return Finding(
+        "bias", f"shape {r.bias.shape}, strides {r.bias.strides}", "a contiguous vector with row-wise scales"
+    )
 
 
 def _layout_is_row_by_column(r: Request) -> Finding | None:
     if _is_empty(r):
         return None
-    if not _is_row_major(r.a):
+    copies = not (_runs_row_wise(r) and _own_row_wise_kernel(r))
+    if not _is_row_major(r.a, copies):
         return Finding("a", f"strides {r.a.strides}", "a row-major matrix", "Call .contiguous() on it.")
-    if _is_row_major(r.b):
+    if not _is_column_major(r.b, copies):
         return Finding("b", f"strides {r.b.strides}", "a column-major matrix", "Pass b.t().contiguous().t().")
     return None
+
+
+def _out_is_row_major(r: Request) -> Finding | None:
+    """torch resizes an out of another shape, which makes it contiguous."""
+    if r.out is None or _is_empty(r) or r.out.shape != (r.a.shape[0], r.b.shape[1]) or _is_row_major(r.out, False):
+        return None
+    return Finding("out", f"strides {r.out.strides}", "a row-major matrix", "Write to a contiguous tensor, then copy.")
 
 
 def _output_type_exists(r: Request) -> Finding | None:
@@ -199,7 +253,7 @@ def _output_type_exists(r: Request) -> Finding | None:
 
 
 def _scale_result_fits_output(r: Request) -> Finding | None:
-    if r.scale_result is None or r.out_dtype in FP8_TYPES or _is_empty(r) or _row_wise(r):
+    if r.scale_result is None or r.out_dtype in FP8_TYPES or _is_empty(r) or _kind(r) != scaling.TENSOR_WISE:
         return None
     if r.profile.gemm.scale_result_on_wide_output == "ignore":
         return None
@@ -211,18 +265,22 @@ REFERENCE_CHECKS: tuple[Check, ...] = (
     Check("mat2 is a matrix", _mat2_is_matrix),
     Check("inner sizes agree", _inner_sizes_agree),
     Check("scales are float32", _scales_are_float),
-    Check("scales are tensor-wise or row-wise", _scales_fit),
+    Check("scales fit a kind that torch knows", _scales_fit),
     Check("row-wise scales are contiguous", _row_scales_are_contiguous),
     Check("scale_result is one float32", _scale_result_is_a_float),
     Check("bias has N numbers", _bias_has_n_numbers),
     Check("K is a multiple of 16", _k_is_multiple_of_16, whole_call=True),
     Check("N is a multiple of 16", _n_is_multiple_of_16, whole_call=True),
+    Check("out_dtype is out's type", _out_has_out_dtype),
     Check("mat1 is fp8", _mat1_is_fp8),
     Check("mat2 is fp8", _mat2_is_fp8),
     Check("not both e5m2", _not_both_e5m2),
     Check("bias type fits the output type", _bias_type_fits),
-    Check("row-wise output is bfloat16", _row_wise_output_is_bf16),
+    Check("row-wise scales have the output type", _row_wise_output_exists, whole_call=True),
+    Check("row-wise scales take b's type", _row_wise_takes_b),
+    Check("a row-wise bias is a vector", _row_wise_bias_is_a_vector),
     Check("a is row-major, b column-major", _layout_is_row_by_column, whole_call=True),
+    Check("out is row-major", _out_is_row_major, whole_call=True),
     Check("cuBLASLt has the output type", _output_type_exists, whole_call=True),
     Check("cuBLASLt takes scale_result for this output", _scale_result_fits_output),
 )
@@ -260,43 +318,49 @@ def _no_autograd(r: Request) -> Finding | None:
     return _autograd(r.operands)
 
 
-def _no_block_scales(r: Request) -> Finding | None:
-    if _block_scaled(r):
-        return Finding("scale_a, scale_b", "block-wise (e8m0) scales", "tensor-wise float32 scales")
-    return None
-
-
-def _no_row_scales(r: Request) -> Finding | None:
-    return Finding("scale_a, scale_b", "row-wise scales", "tensor-wise scales") if _row_wise(r) else None
-
-
-def _no_bias(r: Request) -> Finding | None:
-    if r.bias is None or _is_empty(r):
+def _no_microscaling(r: Request) -> Finding | None:
+    kind = _kind(r)
+    if kind not in scaling.MICROSCALED:
         return None
-    return Finding(
-        "bias", "a bias", "no bias", "Add it to a float32 result; the rounding then differs from a fused one."
-    )
+    name = "MXFP8: one e8m0 scale for 32" if kind == scaling.BLOCK_1x32 else "NVFP4: one e4m3 scale for 16"
+    return Finding("scale_a, scale_b", name, "float32 scales", "Only Blackwell has instructions for these scales.")
+
+
+def _block_scales_have_modelled_output(r: Request) -> Finding | None:
+    if _kind(r) not in scaling.BLOCKS_OF_128 or r.out_dtype not in FP8_TYPES or _is_empty(r):
+        return None
+    return Finding("out_dtype", f"{r.out_dtype} with block-wise scales", "bfloat16, float16 or float32")
+
+
+def _path_is_modelled(r: Request) -> Finding | None:
+    """Raised by the profile itself, which knows what it has not modelled."""
+    r.profile.path_facts(scaling.PATHS[scaling.of(r)])
+    return None
 
 
 MODEL_CHECKS: tuple[Check, ...] = (
     Check("no autograd", _no_autograd),
-    Check("no block-wise scales", _no_block_scales),
-    Check("no row-wise scales", _no_row_scales),
-    Check("no bias", _no_bias),
+    Check("no microscaling", _no_microscaling),
+    Check("block-wise scales have a modelled output", _block_scales_have_modelled_output),
+    Check("the profile models these scales", _path_is_modelled),
 )
 
 
-def _block_scaled(r: Request) -> bool:
-    return r.scale_a.dtype == r.scale_b.dtype == "float8_e8m0fnu"
+def _kind(r: Request) -> str | None:
+    return r.scaling or scaling.detect(r)
 
 
-def _tensor_wise(r: Request) -> bool:
-    return r.scale_a.numel == 1 and r.scale_b.numel == 1
+def _shape(operand: Operand) -> str:
+    return f"{operand.dtype} {operand.shape} of strides {operand.strides}"
 
 
-def _row_wise(r: Request) -> bool:
-    shapes = (r.scale_a.shape, r.scale_b.shape)
-    return not _tensor_wise(r) and shapes == ((r.a.shape[0], 1), (1, r.b.shape[1]))
+def _runs_row_wise(r: Request) -> bool:
+    return _kind(r) == scaling.ROW_WISE and not _is_empty(r)
+
+
+def _own_row_wise_kernel(r: Request) -> bool:
+    """Whether row-wise products go to torch's own kernels, which look at layouts more strictly, not to cuBLASLt."""
+    return r.profile.contract.row_wise_kernel == "torch"
 
 
 def _is_empty(r: Request) -> bool:
@@ -304,18 +368,19 @@ def _is_empty(r: Request) -> bool:
     return 0 in (*r.a.shape, *r.b.shape)
 
 
-def _is_row_major(operand: Operand) -> bool:
-    """As torch prepares a matrix for cuBLAS: a tensor with neither unit stride is copied to row-major first."""
-    if _contiguous(operand):
+def _is_row_major(operand: Operand, copies: bool) -> bool:
+    """As torch prepares a matrix for cuBLAS, where `copies`: a tensor with neither unit stride is made row-major."""
+    if operand.contiguous:
         return True
-    (rows, _), (row_stride, column_stride) = operand.shape, operand.strides
-    return not (row_stride == 1 and column_stride >= max(1, rows))
+    (rows, columns), (row_stride, column_stride) = operand.shape, operand.strides
+    if column_stride == 1 and row_stride >= max(1, columns):
+        return True
+    return copies and not (row_stride == 1 and column_stride >= max(1, rows))
 
 
-def _contiguous(operand: Operand) -> bool:
-    expected = 1
-    for size, stride in zip(reversed(operand.shape), reversed(operand.strides), strict=True):
-        if size != 1 and stride != expected:
-            return False
-        expected *= size
-    return True
+def _is_column_major(operand: Operand, copies: bool) -> bool:
+    """The other case of `_is_row_major`: torch looks for a row-major matrix first."""
+    if copies:
+        return not _is_row_major(operand, copies)
+    (rows, columns), (row_stride, column_stride) = operand.shape, operand.strides
+    return (row_stride == 1 or rows == 1) and (column_stride >= rows or columns == 1)

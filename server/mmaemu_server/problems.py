@@ -26,6 +26,7 @@ TITLES = {
     "method-not-allowed": "This door takes another method",
     "not-found": "There is nothing at this address",
     "reference-rejects": "torch or cuBLASLt would refuse this call",
+    "reference-rejects-value": "torch would refuse this call with a ValueError",
     "remote-timeout": "The time limit passed",
     "service-busy": "The service cannot take the call now",
     "unsupported-feature": "mmaemu has not modelled this call",
