@@ -7,12 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from mmaemu import plan, request, tensors, validation
-from mmaemu.backends import registry
-from mmaemu.backends.interface import Progress, Scales
-from mmaemu.model import epilogue
-from mmaemu.model.formats import AnyBits
-from mmaemu.plan import Plan
+from mmaemu import factors, plan, request, tensors, validation
+from mmaemu.backends import execute, registry
+from mmaemu.backends.interface import Progress
 from mmaemu.profiles import Profile
 from mmaemu.request import Request, Splitk
 
@@ -30,20 +27,25 @@ def scaled_mm(
     profile: str | Profile | None = None,
     splitk: int | Splitk | None = None,
     backend: str = "auto",
+    out: Any = None,
+    threads: int | None = None,
     progress: Progress | None = None,
 ) -> Any:
     """What `torch._scaled_mm` returns on the profile's GPU, bit for bit: [M, N] of `out_dtype`.
 
     NaN results are the one NaN of the output type (float32 0x7FFFFFFF, 16-bit 0x7FFF, fp8 0x7F). fp8 outputs saturate,
-    the others overflow to infinity. K = 0 gives zeros and ignores the scales; M or N = 0 an empty result.
+    the others overflow to infinity. K = 0 gives zeros and ignores scales and bias; M or N = 0 an empty result.
 
     a: [M, K] row-major, b: [K, N] column-major, float8_e4m3fn or float8_e5m2 (not e5m2 twice), K and N multiples of
-    16; scale_a, scale_b: one float32 each; scale_result: one float32, for fp8 outputs. Operands are torch tensors,
-    numpy and ml_dtypes arrays, or Bits; the result comes back as `a` went in. out_dtype defaults to a's type, as
-    torch's does.
+    16. scale_a, scale_b: one float32 each (tensor-wise), (M, 1) and (1, N) (row-wise), or under a profile of torch 2.13
+    blocks of 128: (M, K/128) or (M/128, K/128), and (K/128, N) or (K/128, N/128). bias: N numbers of float16 or
+    bfloat16. scale_result: one float32, for fp8 outputs. Operands are torch tensors, numpy and ml_dtypes arrays, or
+    Bits; the result comes back as `a` went in. out_dtype defaults to out's type, else to a's, as torch's does.
 
-    profile: a name of `mmaemu.profiles.names()` or a Profile (default MMAEMU_PROFILE, else `profiles.DEFAULT`). splitk:
-    (S, scheme) or S in place of the library's own choice. progress: called with (tiles done, tiles in all).
+    profile: a name of `mmaemu.profiles.names()` or a Profile (default MMAEMU_PROFILE, else `profiles.DEFAULT`).
+    splitk: (S, scheme) or S in place of the library's own choice. out: written and returned; a torch tensor of another
+    shape is resized, with torch's warning where it was not empty. threads: default MMAEMU_THREADS, else all. progress:
+    called with (tiles done, tiles in all).
 
     Raises ReferenceRejectsError where torch or cuBLASLt would refuse, UnsupportedFeatureError where mmaemu has not
     modelled the call, BackendUnavailableError where this machine cannot run it, InvalidInputError for arguments that
@@ -51,10 +53,21 @@ def scaled_mm(
     """
     call = request.build(
         a, b, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum,
-        profile=profile, splitk=splitk, backend=backend,
+        profile=profile, splitk=splitk, backend=backend, out=out,
     )  # fmt: skip
+    return run(call, out, threads=threads, progress=progress)
+
+
+def run(call: Request, out: Any = None, *, threads: int | None = None, progress: Progress | None = None) -> Any:
+    """`scaled_mm` of a request."""
     validation.validate(call)
-    words = finish(call, *_accumulate(call, progress))
+    layout = plan.make(call)
+    _, backend = registry.choose(call.backend, layout)
+    words = execute.multiply(
+        backend, call.a.data, call.b.data, factors.of(call), layout, threads=threads, progress=progress
+    )
+    if out is not None:
+        return tensors.fill(out, words, call.out_dtype)
     return tensors.give_back(words, call.out_dtype, call.a)
 
 
@@ -69,14 +82,16 @@ def accumulate(
     profile: str | Profile | None = None,
     splitk: int | Splitk | None = None,
     backend: str = "auto",
+    threads: int | None = None,
     progress: Progress | None = None,
 ) -> Any:
     """The float32 accumulators before the epilogue, [M, N]: `scaled_mm` up to its scales.
 
     Operands and errors as in `scaled_mm`, but any sizes and any layouts will do: rows and columns of a recorded product
-    may be cut out, and a K that is no multiple of the instruction's is padded with zeros, as hardware pads. The scales
-    count only for split-K under a profile that scales
-    partials; out_dtype only for split-K schemes that keep partials in the output type.
+    may be cut out, and a K that is no multiple of the instruction's is padded with zeros, as hardware pads. Row-wise
+    scales choose the sums of the row-wise kernels, block-wise ones are part of the sum; otherwise the scales count only
+    for split-K under a profile that scales partials, out_dtype only for split-K schemes that keep partials in the
+    output type.
     """
     one = np.ones((), np.float32)
     call = request.build(
@@ -84,28 +99,9 @@ def accumulate(
         use_fast_accum, profile=profile, splitk=splitk, backend=backend,
     )  # fmt: skip
     validation.validate(call, whole_call=False)
-    _, words = _accumulate(call, progress)
-    return tensors.give_back(words, "float32", call.a)
-
-
-def _accumulate(call: Request, progress: Progress | None) -> tuple[Plan, AnyBits]:
     layout = plan.make(call)
-    _, backend = registry.choose(call.backend)
-    words = backend.accumulate(call.a.data, call.b.data, scales_of(call), layout, threads=None, progress=progress)
-    return layout, words
-
-
-def finish(call: Request, layout: Plan, acc: AnyBits) -> AnyBits:
-    """Accumulators to output words. K = 0 is all zeros whatever the scales are."""
-    if layout.k == 0:
-        return np.zeros(acc.shape, layout.fmt_out.storage)
-    scales = scales_of(call)
-    scale_result = None if call.scale_result is None else call.scale_result.data.reshape(1, 1)
-    return epilogue.apply(
-        acc, scales.a, scales.b, scale_result,
-        out_dtype=layout.fmt_out, rule=layout.rule, already_scaled=layout.scales_partials,
-    )  # fmt: skip
-
-
-def scales_of(call: Request) -> Scales:
-    return Scales(call.scale_a.data.reshape(1, 1), call.scale_b.data.reshape(1, 1))
+    _, engine = registry.choose(call.backend, layout)
+    words = execute.accumulate(
+        engine, call.a.data, call.b.data, factors.of(call), layout, threads=threads, progress=progress
+    )
+    return tensors.give_back(words, "float32", call.a)

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import mmaemu
-from mmaemu import plan, request, trace_cell, validation
+from mmaemu import plan, request, scaling, trace_cell, validation
 from mmaemu.backends import registry
 from mmaemu.errors import InvalidInputError
-from mmaemu.plan import Plan
+from mmaemu.plan import Part, Plan
 from mmaemu.profiles import Profile
 from mmaemu.request import Request, Splitk
 
@@ -80,7 +80,7 @@ def explain(
     validation.validate(call)
     layout = plan.make(call)
     wanted = [_cell(cell, layout) for cell in cells]
-    backend_name, _ = registry.choose(call.backend)
+    backend_name, _ = registry.choose(call.backend, layout)
     return Trace(
         schema=SCHEMA,
         engine_version=mmaemu.__version__,
@@ -127,6 +127,8 @@ def _call(call: Request, backend: str) -> dict[str, Any]:
         "a": call.a.dtype,
         "b": call.b.dtype,
         "out_dtype": call.out_dtype,
+        "scaling": scaling.of(call),
+        "bias": None if call.bias is None else call.bias.dtype,
         "use_fast_accum": call.use_fast_accum,
         "splitk": None if call.splitk is None else list(call.splitk),
         "backend": backend,
@@ -140,16 +142,29 @@ def _plan(layout: Plan) -> dict[str, Any]:
         "instruction_k": rule.instruction_k,
         "group": rule.group,
         "order": rule.order,
-        "splits": [
-            {"start": split.start, "stop": split.stop, "chunks": [list(chunk) for chunk in split.chunks]}
-            for split in layout.splits
+        "splits": _splits(layout.parts[0]),
+        "parts": [
+            {
+                "rows": list(part.rows),
+                "columns": list(part.columns),
+                "padding": None if part.padding is None else asdict(part.padding),
+                "splits": _splits(part),
+            }
+            for part in layout.parts
         ],
-        "scheme": layout.scheme if len(layout.splits) > 1 else None,
+        "scheme": layout.scheme if any(len(part.splits) > 1 for part in layout.parts) else None,
         "decisions": [
             {**asdict(decision), "candidates": list(decision.candidates), "value": _jsonable(decision.value)}
             for decision in layout.decisions
         ],
     }
+
+
+def _splits(part: Part) -> list[dict[str, Any]]:
+    return [
+        {"start": split.start, "stop": split.stop, "chunks": [list(chunk) for chunk in split.chunks]}
+        for split in part.splits
+    ]
 
 
 def _jsonable(value: Any) -> Any:

@@ -8,14 +8,17 @@ that worth while.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
-from mmaemu.backends.interface import Progress, Scales
+from mmaemu.backends.execute import of_tile
+from mmaemu.backends.interface import Progress
 from mmaemu.errors import InvalidInputError
 from mmaemu.model import accumulator, chain, epilogue, ieee, reduction
+from mmaemu.model.epilogue import Factors
 from mmaemu.model.formats import F32, AnyBits
 from mmaemu.plan import Plan, Split
 
@@ -26,27 +29,69 @@ SMALLEST_TILE = 8192
 
 @dataclass(frozen=True)
 class _Tile:
-    rows: slice
-    columns: slice
+    rows: tuple[int, int]
+    columns: tuple[int, int]
 
 
 def accumulate(
-    a: AnyBits, b: AnyBits, scales: Scales, plan: Plan, *, threads: int | None = None, progress: Progress | None = None
+    a: AnyBits,
+    b: AnyBits,
+    factors: Factors,
+    plan: Plan,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
 ) -> AnyBits:
     """[M, N] float32 words: the sum over K as the plan lays it out, before the epilogue.
 
-    a: [M, K] words, b: [K, N] words, any strides. K = 0 gives +0 everywhere. `scales` count only where the plan scales
-    partials before their reduction. A raised exception in `progress` stops the work.
+    a: [M, K] words, b: [K, N] words, any strides. K = 0 gives +0 everywhere. Scales count only where the plan applies
+    them to chunks or partials. A raised exception in `progress` stops the work.
     """
     out = np.zeros((plan.m, plan.n), np.uint32)
+
+    def finish(acc: AnyBits, own: Factors) -> AnyBits:
+        return acc
+
+    _run(a, b, factors, plan, out, finish, threads, progress)
+    return out
+
+
+def multiply(
+    a: AnyBits,
+    b: AnyBits,
+    factors: Factors,
+    plan: Plan,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> AnyBits:
+    """[M, N] output words: `accumulate`, then the epilogue, tile by tile."""
+    out = np.zeros((plan.m, plan.n), plan.fmt_out.storage)
+
+    def finish(acc: AnyBits, own: Factors) -> AnyBits:
+        scaled = plan.scales_partials or plan.scales_chunks
+        *_, (_, words) = epilogue.steps(acc, own, plan.fmt_out, plan.rule, scaled)
+        return words
+
+    _run(a, b, factors, plan, out, finish, threads, progress)
+    return out
+
+
+def _run(
+    a: AnyBits, b: AnyBits, factors: Factors, plan: Plan, out: AnyBits,
+    finish: Callable[[AnyBits, Factors], AnyBits], threads: int | None, progress: Progress | None,
+) -> None:  # fmt: skip
+    """Fill `out` tile by tile."""
     if plan.k == 0 or out.size == 0:
-        return out
+        return
     threads = thread_count(threads)
     tiles = _tiles(plan.m, plan.n, threads)
 
     def run(tile: _Tile) -> None:
-        partials = [_partial(a[tile.rows], b[:, tile.columns], split, plan) for split in plan.splits]
-        out[tile.rows, tile.columns] = _reduce(partials, _of_tile(scales, tile), plan)
+        rows, columns = slice(*tile.rows), slice(*tile.columns)
+        own = of_tile(factors, tile.rows, tile.columns)
+        partials = [_partial(a[rows], b[:, columns], own, split, plan) for split in plan.splits]
+        out[rows, columns] = finish(_reduce(partials, own, plan), own)
 
     with ThreadPoolExecutor(min(threads, len(tiles))) as pool:
         futures = [pool.submit(run, tile) for tile in tiles]
@@ -58,7 +103,6 @@ def accumulate(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return out
 
 
 def thread_count(threads: int | None) -> int:
@@ -80,13 +124,13 @@ def _tiles(m: int, n: int, threads: int) -> list[_Tile]:
     while -(-m // TILE_M) * -(-n // width) < threads and min(m, TILE_M) * width // 2 >= SMALLEST_TILE:
         width //= 2
     return [
-        _Tile(slice(row, row + TILE_M), slice(column, column + width))
+        _Tile((row, min(m, row + TILE_M)), (column, min(n, column + width)))
         for column in range(0, n, width)
         for row in range(0, m, TILE_M)
     ]
 
 
-def _partial(a: AnyBits, b: AnyBits, split: Split, plan: Plan) -> AnyBits:
+def _partial(a: AnyBits, b: AnyBits, factors: Factors, split: Split, plan: Plan) -> AnyBits:
     """One split's float32 words: chunks restart from zero and join in order."""
     rule = plan.instruction.rule
     total = None
@@ -95,23 +139,25 @@ def _partial(a: AnyBits, b: AnyBits, split: Split, plan: Plan) -> AnyBits:
         right = chain.operand(b[start:stop], plan.fmt_b, rule)[:, None, :]
         zero = accumulator.zeros((a.shape[0], b.shape[1]), F32)
         chunk = accumulator.write(chain.run(left, right, zero, F32, rule), F32, rule)
-        total = chunk if total is None else ieee.add(total, chunk)
+        total = join(total, chunk, factors, start, plan)
     assert total is not None, "a split has at least one chunk"
     return total
 
 
-def _reduce(partials: list[AnyBits], scales: Scales, plan: Plan) -> AnyBits:
+def join(total: AnyBits | None, chunk: AnyBits, factors: Factors, start: int, plan: Plan) -> AnyBits:
+    """The sum of the chunks before (None for the first) and the chunk that begins at k = `start`."""
+    if plan.scales_chunks:
+        block = plan.block_of(start)
+        if total is None:
+            total = np.zeros_like(chunk)
+        scale_a, scale_b = factors.scale_a[:, block : block + 1], factors.scale_b[block : block + 1]
+        return epilogue.join(total, chunk, scale_a, scale_b, plan.rule)
+    return chunk if total is None else ieee.add(total, chunk)
+
+
+def _reduce(partials: list[AnyBits], factors: Factors, plan: Plan) -> AnyBits:
     if plan.scales_partials:
-        partials = [epilogue.apply_scales(partial, scales.a, scales.b, plan.rule) for partial in partials]
+        partials = [epilogue.apply_scales(partial, factors.scale_a, factors.scale_b, plan.rule) for partial in partials]
     return reduction.reduce(
         partials, plan.scheme, lambda partial: epilogue.convert(partial, plan.fmt_out, plan.rule), plan.fmt_out
     )
-
-
-def _of_tile(scales: Scales, tile: _Tile) -> Scales:
-    def part(words: AnyBits) -> AnyBits:
-        rows = tile.rows if words.shape[0] > 1 else slice(None)
-        columns = tile.columns if words.shape[1] > 1 else slice(None)
-        return words[rows, columns]
-
-    return Scales(part(scales.a), part(scales.b))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mmaemu.backends import reference
 from mmaemu.backends.interface import Backend
 from mmaemu.errors import BackendUnavailableError, InvalidInputError
+from mmaemu.plan import Plan
 
 _PRESENT: dict[str, Backend] = {"reference": reference}
 _ABSENT = {
@@ -31,8 +32,8 @@ def backends_status() -> dict[str, BackendStatus]:
     return {"reference": present} | {name: BackendStatus(name, False, why) for name, why in _ABSENT.items()}
 
 
-def choose(name: str) -> tuple[str, Backend]:
-    """The backend for `name`; auto is the fastest that is available. All give the same bits."""
+def choose(name: str, plan: Plan | None = None) -> tuple[str, Backend]:
+    """The backend for `name`; auto is the fastest that is available and runs `plan`. All give the same bits."""
     if name == "auto":
         name = "reference"
     if name in _PRESENT:
