@@ -26,11 +26,14 @@ ROOMS: dict[str, tuple[list[str], set[str]]] = {
     "profiles": (["mmaemu.profiles"], {"errors", "formats"}),
     "bits": (["mmaemu.bits", "mmaemu.tensors"], {"errors", "formats"}),
     "model": (["mmaemu.model"], {"errors", "formats", "profiles"}),
-    "request": (["mmaemu.request", "mmaemu.scaling", "mmaemu.validation"], {"errors", "formats", "profiles", "bits"}),
+    "request": (
+        ["mmaemu.request", "mmaemu.scaling", "mmaemu.recipes", "mmaemu.validation"],
+        {"errors", "formats", "profiles", "bits"},
+    ),
     "plan": (["mmaemu.plan", "mmaemu.stream_k", "mmaemu.cutlass_sm90"], {"errors", "formats", "profiles", "request"}),
     "backends": (["mmaemu.backends"], {"errors", "formats", "profiles", "plan", "model"}),
     "api": (
-        ["mmaemu.api", "mmaemu.factors", "mmaemu.trace", "mmaemu.trace_cell", "mmaemu.trace_text"],
+        ["mmaemu.api", "mmaemu.functional", "mmaemu.factors", "mmaemu.trace", "mmaemu.trace_cell", "mmaemu.trace_text"],
         {"errors", "formats", "profiles", "bits", "model", "request", "plan", "backends"},
     ),
     "testing": (["mmaemu.testing"], {"errors", "formats", "bits"}),

@@ -23,6 +23,7 @@ from mmaemu.errors import (
 )
 
 if TYPE_CHECKING:
+    from mmaemu import functional as functional
     from mmaemu import model as model
     from mmaemu import profiles as profiles
     from mmaemu import remote as remote
@@ -48,7 +49,7 @@ _HOMES = {
     "explain": "mmaemu.trace",
     "scaled_mm": "mmaemu.api",
 }
-_MODULES = ("model", "profiles", "remote", "testing")
+_MODULES = ("functional", "model", "profiles", "remote", "testing")
 
 __all__ = [
     "BackendUnavailableError",
@@ -66,6 +67,7 @@ __all__ = [
     "accumulate",
     "backends_status",
     "explain",
+    "functional",
     "model",
     "profiles",
     "remote",

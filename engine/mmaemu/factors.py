@@ -11,9 +11,13 @@ from mmaemu.model.epilogue import Factors
 from mmaemu.model.formats import AnyBits
 from mmaemu.request import Request
 
+_ONE = np.full((1, 1), 0x3F800000, np.uint32)
+
 
 def of(request: Request) -> Factors:
     """Scales [1, 1], [M, 1] and [1, N], or [M, K blocks] and [K blocks, N]; bias [1, N], widened exactly."""
+    if 0 in (*request.a.shape, *request.b.shape):
+        return Factors(_ONE, _ONE)  # the library returns before it looks at them, whatever their shapes
     scale_a, scale_b = request.scale_a.data, request.scale_b.data
     kind = scaling.of(request)
     if kind == scaling.TENSOR_WISE:

@@ -84,7 +84,7 @@ def explain(
     return Trace(
         schema=SCHEMA,
         engine_version=mmaemu.__version__,
-        profile=_profile(call.profile),
+        profile=_profile(call.profile, scaling.PATHS[layout.scaling]),
         call=_call(call, backend_name),
         plan=_plan(layout),
         cells=[trace_cell.explain_cell(call, layout, i, j) for i, j in wanted],
@@ -108,11 +108,11 @@ def _cell(cell: Sequence[int], layout: Plan) -> tuple[int, int]:
     return i, j
 
 
-def _profile(profile: Profile) -> dict[str, Any]:
+def _profile(profile: Profile, path: str) -> dict[str, Any]:
     return {
         "name": profile.name,
         "device": profile.device,
-        "library": profile.library,
+        "library": profile.tables[path],
         "digest": profile.digest,
         "note": profile.note,
         "overrides": {key: value for key, value in profile.overrides},

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from mmaemu import scaling
+from mmaemu import recipes, scaling
 from mmaemu.errors import (
     InvalidInputError,
     ReferenceRejectsError,
@@ -50,6 +50,8 @@ class Check:
     finds: Callable[[Request], Finding | None]
     whole_call: bool = False
     """True for the library's rules on sizes, layouts and outputs, which the sum itself does not need."""
+    unless_empty: bool = False
+    """True where torch returns early for a size of zero, before it comes to the check."""
 
 
 def validate(request: Request, *, whole_call: bool = True) -> None:
@@ -284,6 +286,63 @@ REFERENCE_CHECKS: tuple[Check, ...] = (
     Check("cuBLASLt has the output type", _output_type_exists, whole_call=True),
     Check("cuBLASLt takes scale_result for this output", _scale_result_fits_output),
 )
+
+
+def _recipe_scales_are_float(r: Request) -> Finding | None:
+    for field in ("scale_a", "scale_b"):
+        if r.operands[field].dtype != "float32":
+            return Finding(field, r.operands[field].dtype, "float32")
+    return None
+
+
+def _recipe_scales_fit(r: Request) -> Finding | None:
+    for field in ("scale_a", "scale_b"):
+        found = _recipe_scale(r, field, r.operands[field])
+        if found is not None:
+            return found
+    return None
+
+
+def _recipe_scale(r: Request, field: str, scale: Operand) -> Finding | None:
+    got = f"shape {scale.shape}, strides {scale.strides}"
+    if r.scaling == scaling.TENSOR_WISE:
+        return None if scale.numel == 1 else Finding(field, got, "one number")
+    if r.scaling == scaling.ROW_WISE:
+        m, n = r.a.shape[0], r.b.shape[1]
+        if field == "scale_a":
+            return None if scale.shape == (m, 1) else Finding(field, got, f"shape ({m}, 1)")
+        fits = scale.numel == n and len(scale.shape) > 1 and scale.strides[1] == 1
+        return None if fits else Finding(field, got, f"{n} numbers, such as shape (1, {n}), the second stride 1")
+    shape, strides = recipes.shape_of(r, field)
+    fits = scale.shape == shape and scale.strides[0] == 1
+    fits = fits and (scale.strides[1] == strides[1] or (shape[1] == 1 and scale.strides[1] == 1))
+    hint = "" if fits else "A scale of shape (K blocks, outer) that is contiguous has them after .t()."
+    return None if fits else Finding(field, got, f"shape {shape}, strides {strides}", hint)
+
+
+FUNCTIONAL_CHECKS: tuple[Check, ...] = (
+    Check("mat_a is a matrix", _mat1_is_matrix),
+    Check("mat_b is a matrix", _mat2_is_matrix),
+    Check("inner sizes agree", _inner_sizes_agree),
+    Check("bias has N numbers", _bias_has_n_numbers),
+    Check("K is a multiple of 16", _k_is_multiple_of_16, unless_empty=True),
+    Check("N is a multiple of 16", _n_is_multiple_of_16, unless_empty=True),
+    Check("mat_a is fp8", _mat1_is_fp8, unless_empty=True),
+    Check("mat_b is fp8", _mat2_is_fp8, unless_empty=True),
+    Check("not both e5m2", _not_both_e5m2, unless_empty=True),
+    Check("bias type fits the output type", _bias_type_fits, unless_empty=True),
+    Check("scales are float32", _recipe_scales_are_float, unless_empty=True),
+    Check("scales have their recipe's shape", _recipe_scales_fit, unless_empty=True),
+)
+"""What torch.nn.functional.scaled_mm looks at before it goes the way of `_scaled_mm`, in its order; all ValueErrors."""
+
+
+def validate_functional(request: Request) -> None:
+    """Raise what torch.nn.functional.scaled_mm would raise first, of its own checks."""
+    for check in FUNCTIONAL_CHECKS:
+        found = None if check.unless_empty and _is_empty(request) else check.finds(request)
+        if found is not None:
+            raise ReferenceRejectsValueError.because(found.field, got=found.got, wanted=found.wanted, hint=found.hint)
 
 
 def _splitk_is_well_formed(r: Request) -> Finding | None:

@@ -33,7 +33,6 @@ class Contract:
     row_wise_outputs: tuple[str, ...]
     row_wise_output_error: str
     row_wise_b_types: tuple[str, ...]
-    functional: bool
 
 
 FIELDS: dict[str, str] = {
@@ -44,7 +43,6 @@ FIELDS: dict[str, str] = {
     "row_wise_outputs": "output types with row-wise scales",
     "row_wise_output_error": "torch's exception for another one",
     "row_wise_b_types": "types of b with row-wise scales",
-    "functional": "whether torch.nn.functional.scaled_mm exists",
 }
 """Meaning of each field, in the order of Contract; `mmaemu profiles show` prints it."""
 
@@ -60,7 +58,6 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "e5m2_pair_error": EXCEPTIONS,
     "row_wise_kernel": ("torch", "cublaslt"),
     "row_wise_output_error": EXCEPTIONS,
-    "functional": (True, False),
 }
 
 assert tuple(FIELDS) == tuple(f.name for f in fields(Contract))

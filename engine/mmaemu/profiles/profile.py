@@ -35,12 +35,17 @@ class Profile:
     instructions: tuple[Instruction, ...]
     gemm_facts: dict[str, Fact] | None
     """None for a profile that knows instructions only."""
-    library: str
+    tables: dict[str, str]
+    """The table of each path that the profile models."""
     note: str
     row_wise_facts: dict[str, Fact] | None = None
     block_wise_facts: dict[str, Fact] | None = None
     contract_facts: dict[str, Fact] | None = None
     overrides: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def library(self) -> str:
+        return self.tables.get("gemm", "instructions only")
 
     @cached_property
     def gemm(self) -> GemmRule:
@@ -167,7 +172,7 @@ def from_table(name: str) -> Profile:
         recorded_as=tuple(table["recorded_as"]),
         instructions=rows,
         gemm_facts=None if tensor_wise is None else load.gemm_facts(tensor_wise),
-        library=tensor_wise or "instructions only",
+        tables={path: table[path] for path in PATHS if path in table},
         note=table.get("note", ""),
         row_wise_facts=None if row_wise is None else load.gemm_facts(row_wise),
         block_wise_facts=None if block_wise is None else load.gemm_facts(block_wise),
