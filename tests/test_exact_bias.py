@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,21 +56,29 @@ def check(a, b, fmts, out, bias_fmt, bias, profile, *, scales=(ONE, ONE), scale_
     resolved = profiles.get(profile)
     rule, step = resolved.gemm, resolved.gemm_instruction(*fmts).rule
     left, right = Bits(TORCH[fmts[0]], a), Bits(TORCH[fmts[1]], np.asfortranarray(b))
-    scalars = [Bits("float32", np.array(word, np.uint32)) for word in scales]
-    extra = {} if scale_result is None else {"scale_result": Bits("float32", np.array(scale_result, np.uint32))}
+    scale_a, scale_b = (Bits("float32", np.array(word, np.uint32)) for word in scales)
+    extra: dict[str, Any] = (
+        {} if scale_result is None else {"scale_result": Bits("float32", np.array(scale_result, np.uint32))}
+    )
     got = mmaemu.scaled_mm(
-        left, right, *scalars, Bits(TORCH[bias_fmt], np.asarray(bias, np.uint16)),
+        left, right, scale_a, scale_b, Bits(TORCH[bias_fmt], np.asarray(bias, np.uint16)),
         out_dtype=TORCH[out], use_fast_accum=fast, profile=resolved, splitk=split, **extra,
     ).array  # fmt: skip
     splits, scheme = split or (1, "compute_type")
-    ways = {"fast": fast, "splits": splits, "scheme": scheme, "scale_a": scales[0], "scale_b": scales[1]}
+    ways: dict[str, Any] = {
+        "fast": fast,
+        "splits": splits,
+        "scheme": scheme,
+        "scale_a": scales[0],
+        "scale_b": scales[1],
+    }
     cut = gemm.ranges(a.shape[1], splits, rule.k_tile, rule.split_layout)
     scaled = rule.scale_timing == "before_reduction" and len(cut) > 1
     want = []
     for row, (column, word) in product(a.tolist(), zip(b.T.tolist(), bias, strict=True)):
-        acc = gemm.accumulate(row, column, *fmts, out, step, rule, **ways)
+        acc = gemm.accumulate(row, column, fmts[0], fmts[1], out, step, rule, **ways)
         addend = wide(word, bias_fmt)
-        want.append(finish(acc, out, rule, rule.scale_order, *scales, addend, scale_result, scaled=scaled))
+        want.append(finish(acc, out, rule, rule.scale_order, scales[0], scales[1], addend, scale_result, scaled=scaled))
     assert_bitwise_equal(got, np.array(want, got.dtype).reshape(got.shape))
 
 

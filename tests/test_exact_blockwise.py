@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def check(a, b, fmts, recipes, *, values, out="f32", bias=None, fast=False, cell
     (m, k), n = a.shape, b.shape[1]
     scale_a, table_a = scales_for(recipes[0], m, k, seed, values)
     scale_b, table_b = scales_for(recipes[1], n, k, seed + 1, values)
-    extra = {} if bias is None else {"bias": Bits("bfloat16", np.asarray(bias, np.uint16))}
+    extra: dict[str, Any] = {} if bias is None else {"bias": Bits("bfloat16", np.asarray(bias, np.uint16))}
     got = mmaemu.functional.scaled_mm(
         Bits(TORCH[fmts[0]], a), Bits(TORCH[fmts[1]], np.asfortranarray(b)),
         Bits("float32", scale_a), recipes[0], Bits("float32", scale_b), recipes[1],
@@ -140,9 +141,9 @@ def test_two_chunks_by_hand():
 @pytest.mark.parametrize("overrides", [{"block_wise.slow_chunks": [256]}, {"block_wise.chunk_join": "add"}])
 def test_chunks_that_no_block_scale_belongs_to_are_refused(overrides):
     a, b = matrices(("e4m3", "e4m3"), 1, 16, 256, 59)
-    scales = Bits("float32", np.ones((1, 2), np.uint32)), Bits("float32", np.ones((2, 16), np.uint32))
+    scale_a, scale_b = (Bits("float32", np.ones(shape, np.uint32)) for shape in ((1, 2), (2, 16)))
     profile = profiles.get(PROFILE).with_overrides(overrides)
     with pytest.raises(InvalidInputError, match="chunk"):
         mmaemu.scaled_mm(
-            Bits("e4m3", a), Bits("e4m3", np.asfortranarray(b)), *scales, out_dtype="float32", profile=profile
+            Bits("e4m3", a), Bits("e4m3", np.asfortranarray(b)), scale_a, scale_b, out_dtype="float32", profile=profile
         )

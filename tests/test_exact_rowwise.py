@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,14 +45,14 @@ def check(a, b, fmts, profile, *, scales_a, scales_b, bias=None, fast=False, out
     left, right = Bits(TORCH[fmts[0]], a), Bits(TORCH[fmts[1]], np.asfortranarray(b))
     scale_a = Bits("float32", np.asarray(scales_a, np.uint32).reshape(m, 1))
     scale_b = Bits("float32", np.asarray(scales_b, np.uint32).reshape(1, n))
-    extra = {} if bias is None else {"bias": Bits(TORCH[bias[0]], np.asarray(bias[1], np.uint16))}
-    ways = {"profile": resolved, "use_fast_accum": fast, "out_dtype": TORCH[out]}
+    extra: dict[str, Any] = {} if bias is None else {"bias": Bits(TORCH[bias[0]], np.asarray(bias[1], np.uint16))}
+    ways: dict[str, Any] = {"profile": resolved, "use_fast_accum": fast, "out_dtype": TORCH[out]}
     got = mmaemu.scaled_mm(left, right, scale_a, scale_b, **extra, **ways).array
     acc = mmaemu.accumulate(left, right, scale_a=scale_a, scale_b=scale_b, **ways).array
 
     tiles = None
     if rule.split_rule == "stream_k":
-        tiles = exact_stream_k.ranges(m, n, k, resolved.sm_count, rule.ctas_per_sm)
+        tiles = exact_stream_k.ranges(m, n, k, resolved.sm_count or 0, rule.ctas_per_sm)
     order = rule.scale_order
     if order == "cutlass_sm90":
         order = "b_then_a" if exact_stream_k.exchanges_operands(m, n) else "a_then_b"
@@ -184,10 +185,10 @@ def row_call(profile, scale_a, bias=None):
     a = np.zeros((1, 16), np.uint8)
     a[0, 0] = 0xB8
     b = np.full((16, 16), 0x38, np.uint8, order="F")
-    scales = Bits("float32", np.array([[scale_a]], np.uint32)), Bits("float32", np.full((1, 16), ONE, np.uint32))
-    extra = () if bias is None else (Bits("bfloat16", np.full(16, bias, np.uint16)),)
+    one, ones = Bits("float32", np.array([[scale_a]], np.uint32)), Bits("float32", np.full((1, 16), ONE, np.uint32))
+    addend = None if bias is None else Bits("bfloat16", np.full(16, bias, np.uint16))
     left, right = Bits("float8_e4m3fn", a), Bits("float8_e4m3fn", b)
-    return int(mmaemu.scaled_mm(left, right, *scales, *extra, out_dtype="bfloat16", profile=profile).array[0, 0])
+    return int(mmaemu.scaled_mm(left, right, one, ones, addend, out_dtype="bfloat16", profile=profile).array[0, 0])
 
 
 def test_minus_zero_becomes_plus_zero_without_a_bias_in_torchs_own_kernels():
@@ -216,7 +217,7 @@ def test_the_ragged_tile_comes_first_by_hand():
     a[0, [0, 16]] = 0x01, 0x38
     b[0], b[16] = 0x10, 0x38
     left, right = Bits("float8_e4m3fn", a), Bits("float8_e4m3fn", b)
-    scales = {"scale_a": Bits("float32", np.array([[ONE]], np.uint32))}
+    scales: dict[str, Any] = {"scale_a": Bits("float32", np.array([[ONE]], np.uint32))}
     scales["scale_b"] = Bits("float32", np.full((1, 16), ONE, np.uint32))
     last = profiles.get(ADA).with_overrides({"row_wise.k_residue": "last"})
     words_ = [mmaemu.accumulate(left, right, profile=profile, **scales).array[0, 0] for profile in (ADA, last)]
@@ -227,9 +228,9 @@ def test_partials_of_a_named_split_are_added_in_order():
     profile = profiles.get(HOPPER)
     rule, step = profile.path("row_wise"), profile.gemm_instruction("e4m3", "e4m3").rule
     a, b = matrices(("e4m3", "e4m3"), 2, 16, 384, 29)
-    scales = [Bits("float32", np.full(shape, ONE, np.uint32)) for shape in ((2, 1), (1, 16))]
+    one, ones = (Bits("float32", np.full(shape, ONE, np.uint32)) for shape in ((2, 1), (1, 16)))
     left, right = Bits("float8_e4m3fn", a), Bits("float8_e4m3fn", np.asfortranarray(b))
-    got = mmaemu.scaled_mm(left, right, *scales, out_dtype="bfloat16", profile=profile, splitk=(3, "output_type"))
+    got = mmaemu.scaled_mm(left, right, one, ones, out_dtype="bfloat16", profile=profile, splitk=(3, "output_type"))
     want = []
     for i, j in product(range(2), range(16)):
         row, column = a[i].tolist(), b[:, j].tolist()

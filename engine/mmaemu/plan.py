@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -196,7 +196,7 @@ def _cut(k: int, cuts: Sequence[int], tile: int) -> list[Range]:
 
 
 def rectangles(
-    m: int, n: int, tile: tuple[int, int], cuts: dict[tuple[int, int], stream_k.Cuts]
+    m: int, n: int, tile: tuple[int, int], cuts: Mapping[tuple[int, int], stream_k.Cuts]
 ) -> list[tuple[Range, Range, stream_k.Cuts]]:
     """The result in as few rectangles of tiles with equal cuts as joining neighbours gives."""
     tiles_m, tiles_n = -(-m // tile[0]), -(-n // tile[1])
