@@ -33,7 +33,16 @@ ROOMS: dict[str, tuple[list[str], set[str]]] = {
     "plan": (["mmaemu.plan", "mmaemu.stream_k", "mmaemu.cutlass_sm90"], {"errors", "formats", "profiles", "request"}),
     "backends": (["mmaemu.backends"], {"errors", "formats", "profiles", "plan", "model"}),
     "api": (
-        ["mmaemu.api", "mmaemu.functional", "mmaemu.factors", "mmaemu.trace", "mmaemu.trace_cell", "mmaemu.trace_text"],
+        [
+            "mmaemu.api",
+            "mmaemu.functional",
+            "mmaemu.factors",
+            "mmaemu.torch_ops",
+            "mmaemu.emulation",
+            "mmaemu.trace",
+            "mmaemu.trace_cell",
+            "mmaemu.trace_text",
+        ],
         {"errors", "formats", "profiles", "bits", "model", "request", "plan", "backends"},
     ),
     "testing": (["mmaemu.testing"], {"errors", "formats", "bits"}),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mmaemu.backends.registry import backends_status as backends_status
     from mmaemu.bits import Bits as Bits
     from mmaemu.bits import Spec as Spec
+    from mmaemu.emulation import emulate as emulate
     from mmaemu.profiles import Profile as Profile
     from mmaemu.trace import Trace as Trace
     from mmaemu.trace import explain as explain
@@ -46,6 +47,7 @@ _HOMES = {
     "Trace": "mmaemu.trace",
     "accumulate": "mmaemu.api",
     "backends_status": "mmaemu.backends.registry",
+    "emulate": "mmaemu.emulation",
     "explain": "mmaemu.trace",
     "scaled_mm": "mmaemu.api",
 }
@@ -66,6 +68,7 @@ __all__ = [
     "__version__",
     "accumulate",
     "backends_status",
+    "emulate",
     "explain",
     "functional",
     "model",
