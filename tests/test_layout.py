@@ -27,7 +27,7 @@ ROOMS: dict[str, tuple[list[str], set[str]]] = {
     "bits": (["mmaemu.bits", "mmaemu.tensors"], {"errors", "formats"}),
     "model": (["mmaemu.model"], {"errors", "formats", "profiles"}),
     "request": (
-        ["mmaemu.request", "mmaemu.scaling", "mmaemu.recipes", "mmaemu.validation"],
+        ["mmaemu.request", "mmaemu.scaling", "mmaemu.recipes", "mmaemu.checks", "mmaemu.validation"],
         {"errors", "formats", "profiles", "bits"},
     ),
     "plan": (["mmaemu.plan", "mmaemu.stream_k", "mmaemu.cutlass_sm90"], {"errors", "formats", "profiles", "request"}),
