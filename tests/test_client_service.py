@@ -28,6 +28,7 @@ from mmaemu.errors import (
     LimitExceededError,
     MmaemuError,
     ReferenceRejectsError,
+    ReferenceRejectsValueError,
     RemoteError,
     UnsupportedFeatureError,
 )
@@ -135,6 +136,107 @@ def test_accumulate_gives_the_bits_of_a_local_call():
     a, b = operands()
     local = mmaemu.accumulate(a, b, use_fast_accum=True)
     assert_bitwise_equal(mmaemu.remote.accumulate(a, b, use_fast_accum=True), local)
+
+
+def rows_and_columns(kind, m=4, n=32):
+    draw = np.random.default_rng(3)
+    scales = [draw.random(shape, np.float32) + np.float32(0.5) for shape in ((m, 1), (1, n))]
+    if kind == "torch":
+        return [pytest.importorskip("torch").from_numpy(scale) for scale in scales]
+    return scales
+
+
+def bias_like(kind, n=32):
+    words = np.random.default_rng(4).integers(0, 0xFFFF, n, np.uint16)
+    return KINDS[kind](Bits("bfloat16", words))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("profile", ["l40s", "h100-pcie-cublaslt12.8", "h100-pcie-cublaslt12.9"])
+def test_row_wise_scales_and_a_bias_travel(kind, profile):
+    draw = operands()
+    a, b = (KINDS[kind](Bits("float8_e4m3fn", bits.array)) for bits in draw)
+    arguments = (a, b, *rows_and_columns(kind), bias_like(kind))
+    options: dict[str, Any] = {"out_dtype": "bfloat16", "profile": profile}
+    local = mmaemu.scaled_mm(*arguments, **options)
+    remote = mmaemu.remote.scaled_mm(*arguments, **options)
+    assert type(remote) is type(local)
+    assert_bitwise_equal(remote, local)
+
+
+def block_call():
+    """1x128 by 128x128 blocks of a [130, 272] by [272, 144] product."""
+    draw = np.random.default_rng(5)
+    a, b = (Bits("float8_e4m3fn", draw.integers(0, 0x60, shape, np.uint8)) for shape in ((130, 272), (144, 272)))
+    scale_a = draw.random((3, 130), np.float32).T
+    scale_b = draw.random((2, 3), np.float32).T
+    options: dict[str, Any] = {"out_dtype": "float32", "profile": "h100-pcie-cublaslt12.9"}
+    return (a, Bits("float8_e4m3fn", b.array.T), scale_a, scale_b), options
+
+
+def test_block_scales_travel_with_their_layout():
+    arguments, options = block_call()
+    assert_bitwise_equal(mmaemu.remote.scaled_mm(*arguments, **options), mmaemu.scaled_mm(*arguments, **options))
+    a, b, scale_a, scale_b = arguments
+    for call in (mmaemu.scaled_mm, mmaemu.remote.scaled_mm):
+        with pytest.raises(ReferenceRejectsError, match="strides"):
+            call(a, b, np.ascontiguousarray(scale_a), scale_b, **options)
+
+
+def test_block_scales_in_json_lie_as_torch_wants_them():
+    (a, b, scale_a, scale_b), options = block_call()
+    words = [Bits("float32", np.ascontiguousarray(scale).view(np.uint32)) for scale in (scale_a, scale_b)]
+    tensors = {"a": a, "b_t": Bits(b.dtype, np.ascontiguousarray(b.array.T)), "scale_a": words[0], "scale_b": words[1]}
+    body = wire.call_to_json(wire.Call("scaled_mm", tensors, options), "b64")
+    reply = httpx.post(
+        f"{os.environ['MMAEMU_URL']}/v1/scaled_mm", content=body, headers={"content-type": wire.JSON_TYPE}
+    )
+    found = wire.reply_from_json(reply.content).tensors["out"]
+    want = mmaemu.scaled_mm(a, b, scale_a, scale_b, **options)
+    assert_bitwise_equal(found, Bits("float32", want.array))
+
+
+def test_a_value_error_of_torch_is_one_from_the_service_too():
+    a, b = (Bits("float8_e5m2", bits.array) for bits in operands())
+    for call in (mmaemu.scaled_mm, mmaemu.remote.scaled_mm):
+        with pytest.raises(ReferenceRejectsValueError, match="e5m2") as caught:
+            call(a, b, ONE, ONE, profile="h100-pcie-cublaslt12.9")
+        assert isinstance(caught.value, ValueError) and isinstance(caught.value, RuntimeError)
+        with pytest.raises(ReferenceRejectsError) as caught_old:
+            call(a, b, ONE, ONE, profile="h100-pcie-cublaslt12.8")
+        assert not isinstance(caught_old.value, ValueError)
+
+
+def test_out_is_written_here():
+    torch = pytest.importorskip("torch")
+    a, b = (as_torch(bits) for bits in operands())
+    one = torch.tensor(1.0)
+    out = torch.zeros(4, 32, dtype=torch.bfloat16)
+    assert mmaemu.remote.scaled_mm(a, b, one, one, out=out) is out
+    assert_bitwise_equal(out, mmaemu.scaled_mm(a, b, one, one, out_dtype=torch.bfloat16))
+    for call in (mmaemu.scaled_mm, mmaemu.remote.scaled_mm):
+        with pytest.raises(ReferenceRejectsError, match="out_dtype"):
+            call(a, b, one, one, out_dtype=torch.float32, out=out)
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "a bias of another size": {"bias": np.zeros(31, np.float16)},
+    "a float32 bias": {"bias": np.zeros(32, np.float32)},
+    "row scales of another size": {"scale_a": np.ones((5, 1), np.float32), "scale_b": np.ones((1, 32), np.float32)},
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_scales_and_biases_are_refused_alike_and_the_service_goes_on(name):
+    a, b = operands()
+    call: dict[str, Any] = {"a": a, "b": b, "scale_a": ONE, "scale_b": ONE, "out_dtype": "float16", **BAD[name]}
+    messages = []
+    for function in (mmaemu.scaled_mm, mmaemu.remote.scaled_mm):
+        with pytest.raises(ReferenceRejectsError) as caught:
+            function(**call)
+        messages.append((caught.value.field, str(caught.value)))
+    assert messages[0] == messages[1]
+    assert mmaemu.remote.scaled_mm(a, b, ONE, ONE, out_dtype="float16").shape == (4, 32)
 
 
 def changing(arguments, options, plain):
@@ -285,7 +387,10 @@ def bad_calls():
         "rows of scales without their axis": ((a, b, np.ones(4, np.float32), np.ones(32, np.float32)), {}),
         "row scales": ((a, b, *row_scales), {}),
         "row scales with gaps": ((a, b, strided, row_scales[1]), {}),
-        "padded b is fine but a bias is not": ((a, padded, ONE, ONE, Bits("bfloat16", np.zeros(32, np.uint16))), {}),
+        "padded b is fine but a float32 bias is not": (
+            (a, padded, ONE, ONE, Bits("float32", np.zeros(32, np.uint32))),
+            {},
+        ),
         "bias of 3": ((a, b, ONE, ONE, np.ones(3, np.float16)), {}),
         "scale_result on bfloat16": ((a, b, ONE, ONE, None, ONE), {}),
         "fp64 output": ((a, b, ONE, ONE), {"out_dtype": "float64"}),

@@ -36,15 +36,16 @@ class Outgoing:
 def pack(operands: Mapping[str, Operand], *, specs_allowed: bool = False) -> Outgoing:
     """Operands under their wire names. A column-major b goes as b_t without a copy.
 
-    Strides travel only where they are not what torch wants (b column-major, all else contiguous): the service needs
-    them to refuse what the reference would refuse. With `specs_allowed`, one operand without data makes a and b travel
-    as shapes.
+    Strides travel only where they are not what torch wants (b column-major, all else contiguous), and with block-wise
+    scales: the service needs them to refuse what the reference would refuse. With `specs_allowed`, one operand without
+    data makes a and b travel as shapes.
     """
     out = Outgoing()
     as_specs = specs_allowed and any(operand.kind == "spec" for operand in operands.values())
     for name, operand in operands.items():
         wanted = column_major(operand.shape) if name == "b" else row_major(operand.shape)
-        if operand.strides != wanted:
+        block_scale = name in ("scale_a", "scale_b") and len(operand.shape) == 2 and min(operand.shape) > 1
+        if operand.strides != wanted or block_scale:
             out.strides[name] = list(operand.strides)
         if as_specs and name in ("a", "b"):
             out.specs[name] = {"dtype": operand.dtype, "shape": list(operand.shape)}

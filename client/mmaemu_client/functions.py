@@ -32,15 +32,17 @@ def scaled_mm(
     overrides: Mapping[str, Any] | None = None,
     splitk: int | Splitk | None = None,
     backend: str = "auto",
+    out: Any = None,
     url: str | None = None,
 ) -> Any:
     """What `mmaemu.scaled_mm` returns, computed by the service: same arguments, same bits, same errors.
 
-    overrides: values of the profile to replace, as in `Profile.with_overrides`. backend: one of the service's.
+    overrides: values of the profile to replace, as in `Profile.with_overrides`. backend: one of the service's. out:
+    written here, when the reply has come.
     """
     return _client(url).scaled_mm(
         a, b, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum,
-        profile=profile, overrides=overrides, splitk=splitk, backend=backend,
+        profile=profile, overrides=overrides, splitk=splitk, backend=backend, out=out,
     )  # fmt: skip
 
 

@@ -42,18 +42,22 @@ def scaled_mm(
     overrides: Mapping[str, Any] | None = None,
     splitk: int | Splitk | None = None,
     backend: str = "auto",
+    out: Any = None,
 ) -> Exchange[Any]:
     """What `mmaemu.scaled_mm` returns, computed by the service: same arguments, same bits, same errors.
 
-    overrides: values of the profile to replace, as in `Profile.with_overrides`. backend: one of the service's.
+    overrides: values of the profile to replace, as in `Profile.with_overrides`. backend: one of the service's. out:
+    written here, when the reply has come.
     """
     operands = _read(a=a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias, scale_result=scale_result)
     if not arguments.can_travel(operands):
         _refuse(a, b, scale_a, scale_b, bias, scale_result, out_dtype, use_fast_accum, splitk=splitk, backend=backend)
+    if out is not None:
+        out_dtype = _check_out(a, b, scale_a, scale_b, out, out_dtype)
     choice = arguments.choose_profile(profile, overrides)
     call = _gemm_call("scaled_mm", operands, out_dtype, use_fast_accum, choice, splitk, backend)
     dtype = call.options["out_dtype"] or operands["a"].dtype
-    return _post(call, wire.CONTENT_TYPE, _matrix_reader(operands, dtype, choice))
+    return _post(call, wire.CONTENT_TYPE, _matrix_reader(operands, dtype, choice, out))
 
 
 def accumulate(
@@ -210,6 +214,16 @@ def _refuse(
     )  # fmt: skip
 
 
+def _check_out(a: Any, b: Any, scale_a: Any, scale_b: Any, out: Any, out_dtype: Any) -> str:
+    """The type of the result; raises what a local call raises about `out`, which stays here."""
+    from mmaemu import request, validation
+    from mmaemu.profiles import DEFAULT
+
+    call = request.build(a, b, scale_a, scale_b, out_dtype=out_dtype, out=out, profile=DEFAULT)
+    validation.validate_out(call)
+    return call.out_dtype
+
+
 def _gemm_call(
     op: str,
     operands: Mapping[str, Operand],
@@ -245,9 +259,9 @@ def _cell(cell: Sequence[int]) -> list[int]:
 
 
 def _matrix_reader(
-    operands: Mapping[str, Operand], dtype: str, choice: arguments.ProfileChoice
+    operands: Mapping[str, Operand], dtype: str, choice: arguments.ProfileChoice, target: Any = None
 ) -> Callable[[Answer], Any]:
-    """Reads `out` and gives it back as the caller's a went in."""
+    """Reads `out` and gives it back as the caller's a went in, or in `target`."""
     a, b = operands["a"], operands["b"]
     shape = (a.shape[0], b.shape[1]) if len(a.shape) == len(b.shape) == 2 else None
 
@@ -255,6 +269,8 @@ def _matrix_reader(
         reply = replies.tensors(answer)
         replies.check_profile(reply.info.get("profile_digest"), choice.digest)
         found = replies.tensor(reply, "out", dtype, shape)
+        if target is not None:
+            return tensors.fill(target, found.array, found.dtype)
         return tensors.give_back(found.array, found.dtype, a)
 
     return read

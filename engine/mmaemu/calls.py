@@ -40,7 +40,8 @@ def run(call: Call, progress: Progress | None = None) -> Reply:
 
     Info names the engine's version, and the profile with its digest or the preset. Errors are those of the function of
     the same name in mmaemu; a missing tensor and a malformed option are InvalidInputErrors. A b without strides counts
-    as column-major, for a file of words has no layout of its own.
+    as column-major, and block-wise scales as laid out the way torch wants them: a file of words has no layout of its
+    own.
     """
     if call.op not in _RUNNERS:
         raise _invalid("op", repr(call.op)[:80], f"one of {', '.join(OPERATIONS)}")
@@ -138,7 +139,7 @@ def _gemm(call: Call) -> tuple[dict[str, Any], dict[str, Any]]:
     """Operands and options as the functions of mmaemu take them."""
     strides = _strides(call)
     operands: dict[str, Any] = {
-        name: Bits(bits.dtype, bits.array, strides.get(name))
+        name: Bits(bits.dtype, bits.array, strides.get(name) or _scale_strides(call, name))
         for name, bits in call.tensors.items()
         if name not in ("b", "b_t")
     }
@@ -161,6 +162,19 @@ def _gemm(call: Call) -> tuple[dict[str, Any], dict[str, Any]]:
         "backend": call.options.get("backend") or "auto",
     }
     return operands, options
+
+
+def _scale_strides(call: Call, name: str) -> Sizes | None:
+    """Strides of a scale that came without any: block-wise ones lie as torch wants them, outer dimension first."""
+    specs = call.options.get("specs")
+    a, b = _sizes(call, specs, "a"), _sizes(call, specs, "b")
+    shape = _sizes(call, None, name)
+    if len(a) != 2 or len(b) != 2 or len(shape) != 2 or 1 in shape:
+        return None
+    blocks = -(-a[1] // 128)
+    vector_of_a = name == "scale_a" and shape == (a[0], blocks)
+    square_of_b = name == "scale_b" and shape == (blocks, -(-b[1] // 128))
+    return (1, shape[0]) if vector_of_a or square_of_b else None
 
 
 def _second(call: Call, strides: Mapping[str, Sizes]) -> Bits:

@@ -110,6 +110,14 @@ def validate_functional(request: Request) -> None:
         _run(check, request, ReferenceRejectsValueError)
 
 
+def validate_out(request: Request) -> None:
+    """Raise what the reference would raise about `out` alone."""
+    matrices = len(request.a.shape) == len(request.b.shape) == 2
+    for check in REFERENCE_CHECKS:
+        if check.finds in (outputs.out_has_out_dtype, operands.out_is_row_major) and matrices:
+            _run(check, request, ReferenceRejectsError)
+
+
 def refuse_autograd(given: Mapping[str, Operand]) -> None:
     """Raise UnsupportedFeatureError if torch would record a call on these operands."""
     found = unmodelled.autograd(given)

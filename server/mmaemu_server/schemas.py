@@ -48,7 +48,9 @@ class _Gemm(BaseModel):
     use_fast_accum: bool = False
     profile: str | None = Field(None, description="a name of GET /v1/profiles; null is its default")
     overrides: dict[str, Any] | None = Field(
-        None, description="values of the profile to replace: gemm.FIELD, instruction.FIELD"
+        None,
+        description="values of the profile to replace: gemm.FIELD, row_wise.FIELD, block_wise.FIELD, contract.FIELD, "
+        "instruction.FIELD",
     )
     splitk: int | tuple[int, Literal["compute_type", "output_type", "inplace"]] | None = None
     backend: str | None = "auto"
@@ -70,10 +72,12 @@ class Accumulate(_Gemm):
 class ScaledMm(Accumulate):
     """torch._scaled_mm."""
 
-    scale_a: Tensor
-    scale_b: Tensor
-    bias: Tensor | None = None
-    scale_result: Tensor | None = None
+    scale_a: Tensor = Field(
+        description="float32: one number; [M, 1] (row-wise); [M, K/128] or [M/128, K/128] (blocks, torch 2.13 profiles)"
+    )
+    scale_b: Tensor = Field(description="float32: one number; [1, N]; [K/128, N] or [K/128, N/128]")
+    bias: Tensor | None = Field(None, description="[N], float16 or bfloat16")
+    scale_result: Tensor | None = Field(None, description="one float32, for fp8 outputs")
 
 
 class Spec(BaseModel):
