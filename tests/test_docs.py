@@ -123,6 +123,12 @@ def test_fact_tables_are_those_of_the_profiles():
     assert page == tables.with_tables(page), "run: python tools/render_tables.py"
 
 
+def test_the_table_of_checks_is_that_of_the_code():
+    tables = _tool("render_contract")
+    page = tables.PAGE.read_text("utf-8")
+    assert page == tables.with_tables(page), "run: python tools/render_contract.py"
+
+
 def test_every_instruction_and_profile_has_its_place_in_the_fact_tables():
     from mmaemu import profiles
 
@@ -132,7 +138,11 @@ def test_every_instruction_and_profile_has_its_place_in_the_fact_tables():
 
 
 def _render_tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("render_tables", ROOT / "tools" / "render_tables.py")
+    return _tool("render_tables")
+
+
+def _tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

@@ -27,6 +27,8 @@ PATHS = {TENSOR_WISE: "gemm", ROW_WISE: "row_wise", **{kind: "block_wise" for ki
 """The profile's table for each scaling that mmaemu models."""
 
 BLOCK = 128
+FP4 = "float4_e2m1fn_x2"
+"""Two 4-bit numbers a byte; torch's shapes count bytes."""
 
 
 def of(request: Request) -> str:
@@ -38,7 +40,8 @@ def of(request: Request) -> str:
 
 def detect(request: Request) -> str | None:
     """The first scaling of the profile's contract that the scales' types and shapes fit; None where none does."""
-    kinds = request.profile.contract.scale_kinds
+    contract = request.profile.contract
+    kinds = contract.scale_kinds if len(request.scale_b.shape) <= contract.scale_b_dimensions else ()
     return next((kind for kind in kinds if _FITS[kind](request)), None)
 
 
@@ -83,21 +86,23 @@ def _strides(scale: Operand, wanted: tuple[int, int]) -> bool:
 
 
 def _microscaled(r: Request) -> bool:
-    wanted = microscale_counts(r)
+    wanted = microscale_counts(r, width=16 if r.a.dtype == FP4 else 32)
     fits = zip((r.scale_a, r.scale_b), wanted, strict=True)
     return _both(r, "float8_e8m0fnu") and all(scale.numel == count and scale.contiguous for scale, count in fits)
 
 
-def microscale_counts(r: Request) -> tuple[int, int]:
-    """Numbers in a's and b's scales for blocks of 1x32: the library pads rows to 128 and blocks to 4."""
-    blocks = -(-r.a.shape[1] // 32)
+def microscale_counts(r: Request, width: int = 32) -> tuple[int, int]:
+    """Numbers in a's and b's scales for one scale every `width` bytes: torch pads rows to 128 and blocks to 4."""
+    blocks = -(-r.a.shape[1] // width)
     padded = -(-blocks // 4) * 4
     m, n = (-(-size // 128) * 128 for size in (r.a.shape[0], r.b.shape[1]))
     return m * padded, n * padded
 
 
 def _nvfp4(r: Request) -> bool:
-    return r.a.dtype == r.b.dtype == "float4_e2m1fn_x2" and _both(r, "float8_e4m3fn")
+    fits = zip((r.scale_a, r.scale_b), microscale_counts(r, width=8), strict=True)
+    sizes = all(scale.numel == count and scale.contiguous for scale, count in fits)
+    return sizes and r.a.dtype == r.b.dtype == FP4 and _both(r, "float8_e4m3fn")
 
 
 def _both(r: Request, dtype: str) -> bool:

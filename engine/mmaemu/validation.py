@@ -9,7 +9,7 @@ part. docs/contract.md is rendered from these tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from mmaemu.checks import operands, outputs, scales, unmodelled
 from mmaemu.checks.finding import Check, is_empty
@@ -78,12 +78,17 @@ FUNCTIONAL_CHECKS: tuple[Check, ...] = (
 )
 """What torch.nn.functional.scaled_mm looks at before it goes the way of `_scaled_mm`, in its order; all ValueErrors."""
 
+FUNCTIONAL_MODEL_CHECKS: tuple[Check, ...] = (
+    Check("row-wise scales lie without gaps", unmodelled.row_scales_have_no_gaps, unless_empty=True),
+)
+
 OPTION_CHECKS: tuple[Check, ...] = (Check("splitk is (S, scheme)", unmodelled.splitk_is_well_formed),)
 
 MODEL_CHECKS: tuple[Check, ...] = (
     Check("no operand requires grad under grad mode", unmodelled.no_autograd),
     Check("scales are float32: no MXFP8, no NVFP4", unmodelled.no_microscaling),
     Check("block-wise scales have a 16-bit or float32 output", unmodelled.block_scales_have_modelled_output),
+    Check("an empty product has an output type of the others", unmodelled.output_has_a_format),
     Check("the profile models these scales", unmodelled.path_is_modelled),
 )
 
@@ -108,6 +113,8 @@ def validate_functional(request: Request) -> None:
     """Raise what torch.nn.functional.scaled_mm would raise first, of its own checks."""
     for check in FUNCTIONAL_CHECKS:
         _run(check, request, ReferenceRejectsValueError)
+    for check in FUNCTIONAL_MODEL_CHECKS:
+        _run(check, request, UnsupportedFeatureError)
 
 
 def validate_out(request: Request) -> None:
@@ -123,10 +130,6 @@ def refuse_autograd(given: Mapping[str, Operand]) -> None:
     found = unmodelled.autograd(given)
     if found is not None:
         raise UnsupportedFeatureError.because(found.field, got=found.got, wanted=found.wanted, hint=found.hint)
-
-
-def all_checks() -> Iterable[Check]:
-    return (*REFERENCE_CHECKS, *FUNCTIONAL_CHECKS, *OPTION_CHECKS, *MODEL_CHECKS)
 
 
 def _run(check: Check, request: Request, error: type[MmaemuError]) -> None:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from mmaemu.checks.finding import E4M3, E5M2, FP8_TYPES, Finding, has_own_kernel
+from mmaemu import scaling
+from mmaemu.checks.finding import E4M3, E5M2, FP8_TYPES, Finding, has_own_kernel, kind_of
 from mmaemu.request import Request
 from mmaemu.tensors import Operand
 
@@ -41,15 +42,18 @@ def n_is_multiple_of_16(r: Request) -> Finding | None:
 
 
 def a_is_fp8(r: Request) -> Finding | None:
-    return _fp8(r.a, "a")
+    return _fp8(r, r.a, "a")
 
 
 def b_is_fp8(r: Request) -> Finding | None:
-    return _fp8(r.b, "b")
+    return _fp8(r, r.b, "b")
 
 
-def _fp8(operand: Operand, field: str) -> Finding | None:
-    return None if operand.dtype in FP8_TYPES else Finding(field, operand.dtype, f"{E4M3} or {E5M2}")
+def _fp8(r: Request, operand: Operand, field: str) -> Finding | None:
+    """Two 4-bit numbers a byte go with the scales that newer versions of torch know for them."""
+    if operand.dtype in FP8_TYPES or (operand.dtype == scaling.FP4 and kind_of(r) in scaling.MICROSCALED):
+        return None
+    return Finding(field, operand.dtype, f"{E4M3} or {E5M2}")
 
 
 def not_both_e5m2(r: Request) -> Finding | None:

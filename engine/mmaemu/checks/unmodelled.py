@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mmaemu import scaling
-from mmaemu.checks.finding import FP8_TYPES, Finding, is_empty, kind_of
+from mmaemu.checks.finding import FP8_TYPES, OUT_TYPES, Finding, is_empty, kind_of
 from mmaemu.profiles.gemm import SPLIT_SCHEMES
 from mmaemu.profiles.load import MAX_SPLITS
 from mmaemu.request import Request
@@ -43,10 +43,27 @@ def no_microscaling(r: Request) -> Finding | None:
     return Finding("scale_a, scale_b", name, "float32 scales", "Only Blackwell has instructions for these scales.")
 
 
+def row_scales_have_no_gaps(r: Request) -> Finding | None:
+    """A recipe's row-wise scales may have gaps for torch, whose kernels then read what lies in them."""
+    if kind_of(r) != scaling.ROW_WISE:
+        return None
+    for field in ("scale_a", "scale_b"):
+        if not r.operands[field].contiguous:
+            return Finding(
+                field, f"strides {r.operands[field].strides}", "a contiguous tensor", "Call .contiguous() on it."
+            )
+    return None
+
+
 def block_scales_have_modelled_output(r: Request) -> Finding | None:
     if kind_of(r) not in scaling.BLOCKS_OF_128 or r.out_dtype not in FP8_TYPES or is_empty(r):
         return None
     return Finding("out_dtype", f"{r.out_dtype} with block-wise scales", "bfloat16, float16 or float32")
+
+
+def output_has_a_format(r: Request) -> Finding | None:
+    """Only an empty product comes so far with another type: torch makes an empty tensor of it, or zeros."""
+    return None if r.out_dtype in OUT_TYPES else Finding("out_dtype", r.out_dtype, f"one of {', '.join(OUT_TYPES)}")
 
 
 def path_is_modelled(r: Request) -> Finding | None:

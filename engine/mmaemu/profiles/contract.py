@@ -28,6 +28,7 @@ class Contract:
 
     scale_kinds: tuple[str, ...]
     scale_kind_error: str
+    scale_b_dimensions: int
     e5m2_pair_error: str
     row_wise_kernel: str
     row_wise_outputs: tuple[str, ...]
@@ -38,6 +39,7 @@ class Contract:
 FIELDS: dict[str, str] = {
     "scale_kinds": "scalings that are recognised by the shapes of the scales, in torch's order",
     "scale_kind_error": "torch's exception for scales that fit none of them",
+    "scale_b_dimensions": "the most dimensions that scale_b may have",
     "e5m2_pair_error": "torch's exception for two e5m2 operands",
     "row_wise_kernel": "who computes row-wise products: torch (its own CUTLASS kernels) or cublaslt",
     "row_wise_outputs": "output types with row-wise scales",

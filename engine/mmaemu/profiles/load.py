@@ -82,6 +82,8 @@ def contract_facts(name: str) -> dict[str, Fact]:
 def check_contract_value(field: str, value: Any, where: str) -> None:
     """Raise InvalidInputError unless validation can act on `value`."""
     _check_choice(contract.CHOICES, field, value, where)
+    if field == "scale_b_dimensions":
+        _check_range(value, 0, 64, where)
     known = contract.LISTS.get(field)
     if known is not None and not (isinstance(value, list | tuple) and all(item in known for item in value)):
         raise InvalidInputError.because(where, got=repr(value)[:80], wanted=f"a list out of {', '.join(known)}")
