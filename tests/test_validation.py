@@ -3,13 +3,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 import mmaemu
 from mmaemu import Bits, Spec
-from mmaemu.errors import InvalidInputError, MmaemuError, ReferenceRejectsError, UnsupportedFeatureError
+from mmaemu.errors import (
+    InvalidInputError,
+    MmaemuError,
+    ReferenceRejectsError,
+    ReferenceRejectsValueError,
+    UnsupportedFeatureError,
+)
 from mmaemu.testing import assert_bitwise_equal
 
 M, N, K = 32, 48, 64
@@ -20,7 +28,7 @@ def fp8(rows, columns, dtype=E4M3):
     return torch.ones(rows, columns).to(dtype)
 
 
-def good_call():
+def good_call() -> dict[str, Any]:
     return {
         "a": fp8(M, K),
         "b": fp8(N, K).t(),
@@ -30,11 +38,11 @@ def good_call():
     }
 
 
-def rows_and_columns(**more):
+def rows_and_columns(**more: Any) -> dict[str, Any]:
     return {"scale_a": torch.ones(M, 1), "scale_b": torch.ones(1, N), **more}
 
 
-REJECTED = {
+REJECTED: dict[str, tuple[dict[str, Any], str]] = {
     "a vector for a": ({"a": fp8(1, K)[0]}, "a"),
     "three dimensions for b": ({"b": fp8(N, K).t()[None]}, "b"),
     "inner sizes differ": ({"b": fp8(N, 32).t()}, "b"),
@@ -69,11 +77,56 @@ REJECTED = {
     "an integer output": ({"out_dtype": torch.int32}, "out_dtype"),
 }
 
-UNMODELLED = {
-    "block-wise scales": (
-        {name: torch.ones(512, dtype=torch.uint8).view(torch.float8_e8m0fnu) for name in ("scale_a", "scale_b")},
+NEWER = "h100-pcie-cublaslt12.9"
+
+
+def blocks(**more: Any) -> dict[str, Any]:
+    """Two K blocks of 1x128 scales as torch wants them."""
+    operands = {"a": fp8(M, 256), "b": fp8(N, 256).t(), "scale_a": torch.ones(2, M).t(), "scale_b": torch.ones(2, N)}
+    return {**operands, "profile": NEWER, **more}
+
+
+def e8m0(count):
+    return torch.ones(count, dtype=torch.uint8).view(torch.float8_e8m0fnu)
+
+
+REJECTED |= {
+    "row-wise scales with an e5m2 b": (rows_and_columns(b=fp8(N, K, E5M2).t()), "b"),
+    "row-wise scales with a bias of two dimensions": (rows_and_columns(bias=torch.ones(1, N).bfloat16()), "bias"),
+    "row-wise scales with a bias that has gaps": (rows_and_columns(bias=torch.ones(2 * N).bfloat16()[::2]), "bias"),
+    "row-wise scales with an a without unit stride": (rows_and_columns(a=fp8(2 * M, 2 * K)[::2, ::2]), "a"),
+    "row-wise scales with a row-major b": (rows_and_columns(b=fp8(K, N)), "b"),
+    "a float32 bias": ({"bias": torch.ones(N)}, "bias"),
+    "a bfloat16 bias for a float16 output": ({"bias": torch.ones(N).bfloat16(), "out_dtype": torch.float16}, "bias"),
+    "an out of another type": ({"out": torch.empty(M, N)}, "out_dtype"),
+    "a column-major out": ({"out": torch.empty(N, M, dtype=torch.bfloat16).t()}, "out"),
+    "e8m0 scales of the wrong number": ({"scale_a": e8m0(4), "scale_b": e8m0(4)}, "scale_a, scale_b"),
+    "block-wise scales before torch knew them": (
+        blocks(profile="h200"),
         "scale_a, scale_b",
     ),
+    "block-wise scales in the wrong layout": (
+        blocks(scale_a=torch.ones(M, 2)),
+        "scale_a, scale_b",
+    ),
+    "a scale_b of three dimensions, newer": ({"scale_b": torch.ones(1, 1, 1), "profile": NEWER}, "scale_a, scale_b"),
+    "newer row-wise scales with an fp8 output": (rows_and_columns(out_dtype=E4M3, profile=NEWER), "out_dtype"),
+}
+
+UNMODELLED: dict[str, tuple[dict[str, Any], str]] = {
+    "MXFP8 scales": ({"scale_a": e8m0(512), "scale_b": e8m0(512), "profile": NEWER}, "scale_a, scale_b"),
+    "NVFP4 operands and scales": (
+        {
+            "a": torch.zeros(M, K, dtype=torch.uint8).view(torch.float4_e2m1fn_x2),
+            "b": torch.zeros(N, K, dtype=torch.uint8).view(torch.float4_e2m1fn_x2).t(),
+            "scale_a": torch.ones(128 * 8).to(E4M3),
+            "scale_b": torch.ones(128 * 8).to(E4M3),
+            "profile": NEWER,
+        },
+        "scale_a, scale_b",
+    ),
+    "block-wise scales with an fp8 output": (blocks(out_dtype=E4M3), "out_dtype"),
+    "an empty product of integers": ({"a": fp8(0, K), "out_dtype": torch.int32}, "out_dtype"),
     "a scale that autograd follows": ({"scale_a": torch.ones((), requires_grad=True)}, "scale_a"),
     "a profile of instructions only": ({"profile": "a100"}, "profile"),
 }
@@ -124,6 +177,124 @@ def test_what_is_malformed(name):
     assert type(error) is InvalidInputError and error.field == field
 
 
+VALUE_ERRORS: dict[str, dict[str, Any]] = {
+    "e5m2 twice": {"a": fp8(M, K, E5M2), "b": fp8(N, K, E5M2).t()},
+}
+
+
+@pytest.mark.parametrize("name", VALUE_ERRORS)
+def test_the_version_of_torch_decides_the_exception(name):
+    older, newer = refusal(VALUE_ERRORS[name]), refusal({**VALUE_ERRORS[name], "profile": NEWER})
+    assert type(older) is ReferenceRejectsError and not isinstance(older, ValueError)
+    assert type(newer) is ReferenceRejectsValueError
+    assert isinstance(newer, ValueError) and isinstance(newer, RuntimeError)
+    assert str(older) == str(newer)
+
+
+def test_a_contract_can_be_overridden():
+    profile = mmaemu.profiles.get(NEWER).with_overrides({"contract.e5m2_pair_error": "RuntimeError"})
+    assert type(refusal({**VALUE_ERRORS["e5m2 twice"], "profile": profile})) is ReferenceRejectsError
+
+
+# Two faults at once: torch's order says which one is named.
+FIRST_OF_TWO: dict[str, tuple[dict[str, Any], str]] = {
+    "inner sizes before scales": ({"b": fp8(N, 32).t(), "scale_a": torch.ones(3)}, "b"),
+    "scale types before bias": ({"scale_a": torch.ones(()).half(), "bias": torch.ones(3)}, "scale_a"),
+    "scale_result before bias": ({"scale_result": torch.ones(2), "bias": torch.ones(3)}, "scale_result"),
+    "bias size before K": ({"bias": torch.ones(3), "a": fp8(M, 40), "b": fp8(N, 40).t()}, "bias"),
+    "K before N": ({"a": fp8(M, 40), "b": fp8(40, 40).t()}, "a"),
+    "N before operand types": ({"a": torch.ones(M, K), "b": fp8(40, K).t()}, "b"),
+    "out's type before operand types": ({"a": torch.ones(M, K), "out": torch.empty(M, N)}, "out_dtype"),
+    "a before b": ({"a": torch.ones(M, K), "b": torch.ones(N, K).t()}, "a"),
+    "operand types before the bias's": ({"b": torch.ones(N, K).t(), "bias": torch.ones(N)}, "b"),
+    "e5m2 twice before the bias's type": ({**VALUE_ERRORS["e5m2 twice"], "bias": torch.ones(N)}, "a, b"),
+    "the bias's type before layouts": ({"bias": torch.ones(N), "b": fp8(K, N)}, "bias"),
+    "row-wise outputs before layouts": (rows_and_columns(out_dtype=torch.float16, b=fp8(K, N)), "out_dtype"),
+    "layouts before outputs": ({"b": fp8(K, N), "out_dtype": torch.int32}, "b"),
+    "the reference before options": ({"splitk": 0, "b": fp8(K, N)}, "b"),
+}
+
+
+@pytest.mark.parametrize("name", FIRST_OF_TWO)
+def test_of_two_faults_the_references_first_is_named(name):
+    change, field = FIRST_OF_TWO[name]
+    assert refusal(change).field == field
+
+
+def test_every_check_of_the_reference_can_fire():
+    """Each row of the table is some call's first fault: a check that nothing reaches would prove nothing."""
+    from mmaemu import request, validation
+
+    calls = [change for change, _ in (*REJECTED.values(), *UNMODELLED.values(), *FIRST_OF_TWO.values())]
+    calls += [{"out": torch.empty(M, N, dtype=torch.float16), "out_dtype": torch.bfloat16}]
+    made = [request.build(**{**good_call(), **change}) for change in calls if change.get("profile") != "a100"]
+
+    def first(call):
+        for check in validation.REFERENCE_CHECKS:
+            empty = 0 in (*call.a.shape, *call.b.shape)
+            if not (check.unless_empty and empty) and check.finds(call) is not None:
+                return check.condition
+        return None
+
+    reached = {first(call) for call in made}
+    assert {check.condition for check in validation.REFERENCE_CHECKS} <= reached
+
+
+ACCEPTED = {
+    "row-wise scales": rows_and_columns(),
+    "row-wise scales with a bias": rows_and_columns(bias=torch.ones(N).bfloat16()),
+    "row-wise scales with scale_result, which is ignored": rows_and_columns(scale_result=torch.tensor(2.0)),
+    "row-wise scales with an e5m2 a": rows_and_columns(a=fp8(M, K, E5M2)),
+    "newer row-wise scales in float32": rows_and_columns(out_dtype=torch.float32, profile=NEWER),
+    "newer row-wise scales with an e5m2 b": rows_and_columns(b=fp8(N, K, E5M2).t(), profile=NEWER),
+    "newer scale_result with a wide output": {"scale_result": torch.tensor(2.0), "profile": NEWER},
+    "a float16 bias for an fp8 output": {"bias": torch.ones(N).half(), "out_dtype": E4M3},
+    "a bfloat16 bias for an fp8 output": {"bias": torch.ones(N).bfloat16(), "out_dtype": E4M3},
+    "a bias of two dimensions": {"bias": torch.ones(1, N).bfloat16()},
+    "blocks of 1x128": blocks(),
+    "blocks of 128x128 for b": blocks(scale_b=torch.ones(1, 2).t()),
+    "blocks of 128x128 for a": blocks(scale_a=torch.ones(1, 2)),
+    "an out of the right shape": {"out": torch.empty(M, N, dtype=torch.bfloat16)},
+    "an empty out": {"out": torch.empty(0, dtype=torch.bfloat16)},
+    "an out with a padded leading dimension": {"out": torch.empty(M, 2 * N, dtype=torch.bfloat16)[:, :N]},
+}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_what_the_reference_accepts_is_computed(name):
+    assert mmaemu.scaled_mm(**{**good_call(), **ACCEPTED[name]}).shape == (M, N)
+
+
+def test_scale_result_changes_nothing_on_the_row_wise_path():
+    plain = mmaemu.scaled_mm(**{**good_call(), **rows_and_columns()})
+    scaled = mmaemu.scaled_mm(**{**good_call(), **rows_and_columns(scale_result=torch.tensor(3.0))})
+    assert_bitwise_equal(scaled, plain)
+
+
+def test_outs_type_is_the_default_of_out_dtype():
+    call = good_call()
+    del call["out_dtype"]
+    out = torch.empty(M, N, dtype=torch.float32)
+    assert mmaemu.scaled_mm(**call, out=out) is out
+    assert_bitwise_equal(out, mmaemu.scaled_mm(**call, out_dtype=torch.float32))
+
+
+def test_an_out_of_another_shape_is_resized_with_torchs_warning():
+    out = torch.empty(3, 5, dtype=torch.bfloat16)
+    with pytest.warns(UserWarning, match="resized"):
+        mmaemu.scaled_mm(**good_call(), out=out)
+    assert_bitwise_equal(out, mmaemu.scaled_mm(**good_call()))
+
+
+def test_an_array_for_out_has_to_fit():
+    a, b = Bits("e4m3", np.zeros((M, K), np.uint8)), Bits("e4m3", np.zeros((K, N), np.uint8, order="F"))
+    one = np.float32(1)
+    with pytest.raises(InvalidInputError, match="out: got shape"):
+        mmaemu.scaled_mm(a, b, one, one, out=np.empty((M, M), np.float32))
+    out = np.ones((M, N), np.float32)
+    assert mmaemu.scaled_mm(a, b, one, one, out=out) is out and not out.any()
+
+
 def test_autograd_is_refused_only_while_it_records():
     call = good_call()
     call["scale_a"] = torch.tensor(0.5, requires_grad=True)
@@ -133,7 +304,7 @@ def test_autograd_is_refused_only_while_it_records():
 
 
 def test_the_references_rejection_comes_before_what_is_not_modelled():
-    error = refusal({"bias": torch.ones(N, dtype=torch.bfloat16), "a": torch.ones(M, K)})
+    error = refusal({"scale_a": torch.ones((), requires_grad=True), "a": torch.ones(M, K)})
     assert type(error) is ReferenceRejectsError and error.field == "a"
 
 

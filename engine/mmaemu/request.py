@@ -66,7 +66,7 @@ def build(
 ) -> Request:
     """Read every argument. InvalidInputError for one that is not a tensor, a type or a profile at all."""
     mat1 = tensors.read(a, "a")
-    target = None if out is None else tensors.read(out, "out")
+    target = None if out is None else tensors.read_target(out, "out")
     default = mat1.dtype if target is None else target.dtype
     resolved = profiles.get(profile)
     if not isinstance(use_fast_accum, bool):

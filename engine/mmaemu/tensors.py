@@ -80,6 +80,16 @@ def read(value: Any, field: str) -> Operand:
     )
 
 
+def read_target(value: Any, field: str) -> Operand:
+    """What `read` tells of a tensor that is to be written, without its data: torch cannot resize a tensor whose memory
+    is lent out."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        dtype = str(value.dtype).removeprefix("torch.")
+        return Operand(dtype, tuple(value.shape), tuple(value.stride()), None, "torch", value.device)
+    return read(value, field)
+
+
 def dtype_name(dtype: Any) -> str:
     """torch's name of a dtype given as torch.dtype, numpy dtype or string."""
     text = dtype if isinstance(dtype, str) else None
@@ -116,7 +126,7 @@ def fill(out: Any, bits: AnyBits, dtype: str) -> Any:
                     stacklevel=3,
                 )
             out.resize_(bits.shape)
-        return out.copy_(give_back(bits, dtype, _read_torch(out, torch)))
+        return out.copy_(give_back(bits, dtype, read_target(out, "out")))
     target = out.array if isinstance(out, Bits) else out
     if target.shape != bits.shape:
         raise InvalidInputError.because("out", got=f"shape {target.shape}", wanted=f"shape {bits.shape}")
