@@ -41,11 +41,15 @@ ROOMS: dict[str, tuple[list[str], set[str]]] = {
             "mmaemu.emulation",
             "mmaemu.trace",
             "mmaemu.trace_cell",
+            "mmaemu.trace_compare",
             "mmaemu.trace_text",
         ],
         {"errors", "formats", "profiles", "bits", "model", "request", "plan", "backends"},
     ),
-    "testing": (["mmaemu.testing"], {"errors", "formats", "bits"}),
+    "testing": (
+        ["mmaemu.testing"],
+        {"errors", "formats", "profiles", "bits", "model", "request", "plan", "backends", "api"},
+    ),
     "wire": (["mmaemu.wire"], {"errors", "formats", "bits"}),
     "calls": (
         ["mmaemu.calls"],

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+import mmaemu
 from mmaemu import Bits
 from mmaemu.errors import InvalidInputError
 from mmaemu.testing import assert_bitwise_equal
@@ -75,3 +78,55 @@ def test_malformed_arguments_are_refused():
         assert_bitwise_equal(f32(0), f32(0), nan="ignore")  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError):
         assert_bitwise_equal([1], [1])
+
+
+def a_call(**options: Any) -> dict[str, Any]:
+    a = Bits("float8_e4m3fn", np.arange(2 * 32, dtype=np.uint8).reshape(2, 32))
+    b = Bits("float8_e4m3fn", np.arange(16 * 32, dtype=np.uint16).astype(np.uint8).reshape(16, 32).T % np.uint8(0x7F))
+    return {"a": a, "b": b, "scale_a": np.float32(1), "scale_b": np.float32(2), "out_dtype": "float32", **options}
+
+
+def test_the_message_spells_out_and_shows_the_explanation_of_the_call():
+    call = a_call(profile="l40s", use_fast_accum=True)
+    right = mmaemu.scaled_mm(**call)
+    wrong = Bits("float32", right.array.copy())
+    wrong.array[1, 3] ^= 1
+    with pytest.raises(AssertionError) as caught:
+        assert_bitwise_equal(wrong, right, call=call)
+    text = str(caught.value)
+    for wanted in (
+        "(1, 3): actual 0x",
+        "1 ulp apart",
+        "print(mmaemu.explain(a=a, b=b, scale_a=scale_a, scale_b=scale_b, out_dtype='float32', profile='l40s', "
+        "use_fast_accum=True, cells=[(1, 3)]))",
+        "cell (1, 3): ",
+        "step k = 0..15",
+        "exact dot product",
+    ):
+        assert wanted in text
+    assert len(text.splitlines()) < 60
+
+
+def test_a_profile_object_is_named():
+    call = a_call(profile=mmaemu.profiles.get("h200"))
+    right = mmaemu.scaled_mm(**call)
+    with pytest.raises(AssertionError, match="profile='h200'"):
+        assert_bitwise_equal(Bits("float32", right.array ^ np.uint32(1)), right, call=call)
+
+
+def test_a_call_that_cannot_be_explained_hides_no_difference():
+    with pytest.raises(AssertionError, match="1 of 1 .*(?s:.)*no explanation"):
+        assert_bitwise_equal(np.zeros((1, 1), np.float32), np.ones((1, 1), np.float32), call={"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (0x7FC00000, 0x3F800000, "one of them NaN"), (0x7FC00000, 0x7FFFFFFF, "both NaN"),
+        (0x7F800000, 0x7F7FFFFF, "1 ulp apart"), (0x80000000, 0x00000000, "0 ulp apart"),
+    ],
+)  # fmt: skip
+def test_a_distance_to_nan_is_no_number(one, other, said):
+    first, second = (Bits("float32", np.array([word], np.uint32)) for word in (one, other))
+    with pytest.raises(AssertionError, match=said):
+        assert_bitwise_equal(first, second)

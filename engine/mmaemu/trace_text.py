@@ -9,19 +9,86 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mmaemu.trace import Trace
+    from mmaemu.trace_compare import Comparison
 
 _SOURCE_WIDTH = 100
+_MOST_PARTS = 6
+_WEAKEST_LAST = ("recorded", "reported", "source", "documented", "assumed", "override")
 
 
 def render(trace: Trace) -> str:
     return "\n".join(_lines(trace))
 
 
+def render_comparison(comparison: Comparison) -> str:
+    return "\n".join(_comparison(comparison))
+
+
+def _comparison(comparison: Comparison) -> Iterator[str]:
+    call, names = comparison.call, comparison.profiles
+    yield f"{names[0]} against {names[1]}: {call['m']} x {call['n']}, K = {call['k']}"
+    yield ""
+    yield "decisions that differ" if comparison.decisions else "no decision differs"
+    for decision in comparison.decisions:
+        yield f"  {decision['name']}"
+        for name, side in zip(names, decision["sides"], strict=True):
+            yield f"    {name:<26} {_decided(decision['name'], side)}"
+    for cell in comparison.cells:
+        yield ""
+        yield from _parting(cell, names)
+
+
+def _decided(name: str, side: dict[str, Any] | None) -> str:
+    if side is None:
+        return "plays no part"
+    value = hex(side["value"]) if "nan" in name else str(side["value"])
+    return f"{value} ({side['confidence']}: {_short(side['source'])})"
+
+
+def _parting(cell: dict[str, Any], names: list[str]) -> Iterator[str]:
+    parts = cell["parts"]
+    where = f"cell ({cell['row']}, {cell['column']})"
+    if parts is None:
+        yield f"{where}: every word that both have is the same"
+    elif parts["stage"] == "sum":
+        first, last = parts["k"]
+        yield f"{where}: they part in the sum of k = {first}..{last}"
+        for name, word, steps in zip(names, parts["words"], parts["steps"], strict=True):
+            yield f"  {name}: {_show(word)}"
+            for step in steps:
+                grid = f"k = {_ranges(step['k'])} on a grid of 2^{step['grid_exponent']}"
+                yield f"    {grid}: {_losses(step)}, {_show(step['result'])}"
+    else:
+        stages = parts.get("names", ["accumulator"] * 2)
+        yield f"{where}: they part {'in the epilogue' if 'names' in parts else 'where the sums are joined'}"
+        for name, stage, word in zip(names, stages, parts["words"], strict=True):
+            yield f"  {name}: {stage} {_show(word)}"
+    for name, word, error in zip(names, cell["out"], cell["errors"], strict=True):
+        yield f"  {name + ' returns':<36} {_show(word)}" + ("" if error is None else f", error {_float(error):.6g}")
+    if cell["exact"] is not None:
+        yield f"  {'exact':<36} {_float(cell['exact']):.17g}"
+
+
+def _losses(step: dict[str, Any]) -> str:
+    """How many terms lost something, and how much in all."""
+    lost = [entry["lost"] for entry in step["lost"]]
+    lost += [step["accumulator_lost"]] if step["accumulator_lost"] not in (None, [0, 0]) else []
+    if not lost:
+        return "nothing lost"
+    return f"{len(lost)} of the terms lose {sum(map(_float, lost)):.6g}"
+
+
+def _short(source: str) -> str:
+    return source if len(source) <= _SOURCE_WIDTH else source[: _SOURCE_WIDTH - 3] + "..."
+
+
 def _lines(trace: Trace) -> Iterator[str]:
     call, profile = trace.call, trace.profile
     mode = "fast" if call["use_fast_accum"] else "slow"
     types = f"{call['a']} x {call['b']} -> {call['out_dtype']}"
+    bias = f", {call['bias']} bias" if call["bias"] else ""
     yield f"scaled_mm  {call['m']} x {call['n']}, K = {call['k']}, {types}, {mode} accumulation"
+    yield f"scales     {call['scaling'].replace('_', ' ')}{bias}"
     yield f"profile    {profile['name']}: {profile['device']}, {profile['library']}"
     if profile["overrides"]:
         yield "overrides  " + ", ".join(f"{key} = {value}" for key, value in profile["overrides"].items())
@@ -35,21 +102,35 @@ def _lines(trace: Trace) -> Iterator[str]:
 
 def _plan(plan: dict[str, Any]) -> Iterator[str]:
     yield f"plan: {plan['instruction']}, {plan['group']} products a step"
-    for split in plan["splits"]:
-        lengths = [stop - start for start, stop in split["chunks"]]
-        chunks = f"{len(lengths)} chunks of {_runs(lengths)}" if len(lengths) > 1 else "one chain"
-        yield f"  K {split['start']}..{split['stop']}: {chunks}"
+    parts = plan["parts"]
+    for part in parts[:_MOST_PARTS]:
+        if len(parts) > 1:
+            (top, bottom), (left, right) = part["rows"], part["columns"]
+            yield f"  rows {top}..{bottom}, columns {left}..{right}"
+        for split in part["splits"]:
+            lengths = [stop - start for start, stop in split["chunks"]]
+            chunks = f"{len(lengths)} chunks of {_runs(lengths)}" if len(lengths) > 1 else "one chain"
+            yield f"  {'  ' * (len(parts) > 1)}K {split['start']}..{split['stop']}: {chunks}"
+        if part["padding"] and part is parts[0]:
+            yield f"  with {part['padding']['count']} zeros before k = {part['padding']['at']}, to fill a tile"
+    if len(parts) > _MOST_PARTS:
+        yield f"  and {len(parts) - _MOST_PARTS} more parts of the result"
     if plan["scheme"]:
         yield f"  split-K partials joined by {plan['scheme']}"
     yield ""
-    yield "how well each decision is known"
+    yield f"how well each decision is known: {_tally(plan['decisions'])}"
     width = max((len(decision["name"]) for decision in plan["decisions"]), default=0)
     for decision in plan["decisions"]:
         value = hex(decision["value"]) if "nan" in decision["name"] else str(decision["value"])
         others = f"; or {', '.join(map(str, decision['candidates']))}" if decision["candidates"] else ""
-        source = decision["source"]
-        short = source if len(source) <= _SOURCE_WIDTH else source[: _SOURCE_WIDTH - 3] + "..."
-        yield f"  {decision['name']:{width}}  {value:>14}  {decision['confidence']:10}  {short}{others}"
+        source = _short(decision["source"])
+        yield f"  {decision['name']:{width}}  {value:>14}  {decision['confidence']:10}  {source}{others}"
+
+
+def _tally(decisions: list[dict[str, Any]]) -> str:
+    """12 in all: 6 recorded, 2 documented, 4 assumed."""
+    counts = {name: sum(d["confidence"] == name for d in decisions) for name in _WEAKEST_LAST}
+    return f"{len(decisions)} in all: " + ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
 def _runs(lengths: list[int]) -> str:
