@@ -120,9 +120,17 @@ def test_thin_install_multiplies_without_torch(thin):
     assert result.stdout == "42000000 (16, 16)\n", result.stderr
 
 
-def test_thin_install_imports_every_public_name(thin):
-    result = run(thin, "import mmaemu; print([n for n in mmaemu.__all__ if not hasattr(mmaemu, n)])")
+def test_thin_install_imports_every_public_name_that_needs_no_torch(thin):
+    code = "import mmaemu; print([n for n in mmaemu.__all__ if n != 'emulate' and not hasattr(mmaemu, n)])"
+    result = run(thin, code)
     assert result.stdout == "[]\n", result.stderr
+
+
+@pytest.mark.parametrize("use", ["mmaemu.emulate", "__import__('mmaemu.torch_ops')"])
+def test_thin_install_says_what_torchs_side_needs(thin, use):
+    code = f"import mmaemu\ntry: {use}\nexcept mmaemu.BackendUnavailableError as error: print(error)"
+    result = run(thin, code)
+    assert "pip install 'mmaemu[torch]'" in result.stdout, result.stderr
 
 
 def test_thin_install_lists_the_profiles(thin):
