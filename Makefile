@@ -10,11 +10,12 @@ PY := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test lint types user-types bans check clean
+.PHONY: help setup serve test sanitize lint types user-types bans check clean
 
 help:
 	@echo 'make serve    start the service and show one call with its bits (HOST, PORT; Ctrl-C stops it)'
 	@echo 'make test     unit, property and service tests; replays recordings where MMAEMU_TRUTH_DIR is set'
+	@echo 'make sanitize the compiled kernels under AddressSanitizer and UBSan, against their tests'
 	@echo 'make check    what CI runs: lint, types, user-types, bans, test'
 	@echo 'make lint     ruff check and ruff format --check'
 	@echo 'make types    mypy --strict over the whole tree'
@@ -54,6 +55,15 @@ serve: $(VENV)/.server
 # and wheels that its tests share are made once.
 test: $(VENV)/.dev
 	CUDA_VISIBLE_DEVICES= $(PY) -m pytest -q -n 2 --dist loadfile -m 'not gpu and not slow and not profile_device' $(PYTEST_ARGS)
+
+# A library of its own, outside the package: what is installed stays as it is.
+sanitize: $(VENV)/.dev
+	@mkdir -p build
+	$(CXX) -std=c++17 -O1 -g -fPIC -shared -frounding-math -ffp-contract=off -fsanitize=address,undefined \
+	  -fno-sanitize-recover=undefined engine/mmaemu/backends/native/*.cpp -o build/kernels-sanitized.so
+	MMAEMU_KERNELS=$(abspath build/kernels-sanitized.so) ASAN_OPTIONS=detect_leaks=0 \
+	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	  $(PY) -m pytest -q -n 0 -p no:cacheprovider tests/test_native.py $(PYTEST_ARGS)
 
 # No cache: it would not notice that a package became ours, which moves imports in files that have not changed.
 lint: $(VENV)/.dev

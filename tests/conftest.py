@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
         if "profile_device" in item.keywords and not cuda:
             item.add_marker(pytest.mark.skip(reason="profile device unavailable"))
+
+
+@pytest.fixture(scope="module", params=["reference", "native"])
+def each_backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The tests of a module, once on each CPU backend: `auto` is then that one."""
+    from mmaemu.backends import registry
+    from mmaemu.backends.native import library
+
+    name: str = request.param
+    if name == "native" and library.load() is None:
+        pytest.skip(f"needs the compiled kernels: {library.why_missing()}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "PREFERRED", name)
+        yield name
 
 
 @pytest.fixture(scope="session")

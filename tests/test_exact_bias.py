@@ -19,6 +19,8 @@ import mmaemu
 from mmaemu import Bits, profiles
 from mmaemu.testing import assert_bitwise_equal
 
+pytestmark = pytest.mark.usefixtures("each_backend")
+
 TORCH = {short: name for name, short in gemm.SHORT.items()}
 DEVICES = ("h100-pcie-cublaslt12.8", "l40s", "h100-pcie-cublaslt12.9")
 ONE = 0x3F800000

@@ -18,6 +18,8 @@ from mmaemu import Bits, profiles
 from mmaemu.errors import InvalidInputError
 from mmaemu.testing import assert_bitwise_equal
 
+pytestmark = pytest.mark.usefixtures("each_backend")
+
 PROFILE = "h100-pcie-cublaslt12.9"
 TORCH = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 VECTOR, SQUARE = "BlockWise1x128", "BlockWise128x128"

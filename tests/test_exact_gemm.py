@@ -19,6 +19,8 @@ import mmaemu
 from mmaemu import Bits, profiles
 from mmaemu.testing import assert_bitwise_equal
 
+pytestmark = pytest.mark.usefixtures("each_backend")
+
 TORCH = {short: name for name, short in gemm.SHORT.items()}
 OUT = ("f32", "bf16", "f16", "e4m3", "e5m2")
 PAIRS = [("e4m3", "e4m3"), ("e4m3", "e5m2"), ("e5m2", "e4m3")]

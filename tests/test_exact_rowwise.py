@@ -21,6 +21,8 @@ import mmaemu
 from mmaemu import Bits, profiles
 from mmaemu.testing import assert_bitwise_equal
 
+pytestmark = pytest.mark.usefixtures("each_backend")
+
 ADA, HOPPER, NEWER = "rtx4060-cublaslt12.8", "h100-pcie-cublaslt12.8", "h100-pcie-cublaslt12.9"
 TORCH = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 PAIRS = [("e4m3", "e4m3"), ("e5m2", "e4m3")]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -91,7 +92,7 @@ def test_wheel_holds_every_file_of_the_three_packages(names):
         str(path.relative_to((ROOT / package).parent))
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".pyc", ".tmp")
     }
     assert wanted - names == set()
 
@@ -113,6 +114,54 @@ def test_wheel_carries_the_licence(names):
 def test_base_dependencies_are_the_thin_ones():
     # anyio is httpx's own already; the client names it because it imports it.
     assert {Requirement(text).name for text in base_requirements()} - {"anyio"} == {"numpy", "httpx", "tqdm"}
+
+
+needs_a_compiler = pytest.mark.skipif(
+    not any(shutil.which(name) for name in ("c++", "g++", "clang++")), reason="needs a C++ compiler"
+)
+
+
+@needs_a_compiler
+def test_wheel_carries_the_compiled_kernels_and_is_bound_to_a_platform_alone(wheel, names):
+    assert "mmaemu/backends/native/kernels.so" in names
+    assert "-py3-none-" in wheel.name and not wheel.name.endswith("-any.whl")
+
+
+@needs_a_compiler
+def test_the_kernels_of_the_wheel_run_without_a_compiler(thin):
+    code = "import os; os.environ['PATH'] = ''; import mmaemu; s = mmaemu.backends_status()['native']; print(s)"
+    assert "available=True" in run(thin, code).stdout
+
+
+@pytest.fixture(scope="module")
+def plain_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What comes of the same tree where there is no compiler."""
+    folder = tmp_path_factory.mktemp("plain")
+    tree = folder / "tree"
+    skip = shutil.ignore_patterns("kernels.so", "__pycache__")
+    for name in ("engine", "client", "server"):
+        shutil.copytree(ROOT / name, tree / name, ignore=skip)
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree / name)
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    environment = {**os.environ, "CXX": "/nonexistent/c++"}
+    said = subprocess.run(build, cwd=tree, check=True, capture_output=True, text=True, env=environment)
+    assert "without its compiled kernels" in said.stdout + said.stderr
+    return next(folder.glob("*.whl"))
+
+
+def test_without_a_compiler_the_wheel_is_built_all_the_same(plain_wheel):
+    assert plain_wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(plain_wheel) as archive:
+        assert "mmaemu/backends/native/kernels.so" not in archive.namelist()
+
+
+def test_without_kernels_the_reference_runs_and_the_status_says_what_to_do(plain_wheel, thin, tmp_path):
+    with zipfile.ZipFile(plain_wheel) as archive:
+        archive.extractall(tmp_path)
+    first = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+    result = run(thin, first + PRODUCT + "print(mmaemu.backends_status()['native'].reason)")
+    assert result.stdout.startswith("42000000 (16, 16)\nnot compiled: install a C++ compiler"), result.stderr
 
 
 def test_thin_install_multiplies_without_torch(thin):

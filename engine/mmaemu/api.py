@@ -62,7 +62,7 @@ def run(call: Request, out: Any = None, *, threads: int | None = None, progress:
     """`scaled_mm` of a request."""
     validation.validate(call)
     layout = plan.make(call)
-    _, backend = registry.choose(call.backend, layout)
+    backend = registry.choose(call.backend, layout).backend
     words = execute.multiply(
         backend, call.a.data, call.b.data, factors.of(call), layout, threads=threads, progress=progress
     )
@@ -100,7 +100,7 @@ def accumulate(
     )  # fmt: skip
     validation.validate(call, whole_call=False)
     layout = plan.make(call)
-    _, engine = registry.choose(call.backend, layout)
+    engine = registry.choose(call.backend, layout).backend
     words = execute.accumulate(
         engine, call.a.data, call.b.data, factors.of(call), layout, threads=threads, progress=progress
     )

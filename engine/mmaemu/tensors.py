@@ -6,6 +6,7 @@ torch is never imported here, only used when the caller's own operand is a torch
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ class Operand:
 
     @property
     def numel(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def contiguous(self) -> bool:

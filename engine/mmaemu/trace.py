@@ -10,6 +10,7 @@ from typing import Any
 import mmaemu
 from mmaemu import plan, request, scaling, trace_cell, validation
 from mmaemu.backends import registry
+from mmaemu.backends.registry import Choice
 from mmaemu.errors import InvalidInputError
 from mmaemu.plan import Part, Plan
 from mmaemu.profiles import Profile
@@ -80,12 +81,12 @@ def explain(
     validation.validate(call)
     layout = plan.make(call)
     wanted = [_cell(cell, layout) for cell in cells]
-    backend_name, _ = registry.choose(call.backend, layout)
+    choice = registry.choose(call.backend, layout)
     return Trace(
         schema=SCHEMA,
         engine_version=mmaemu.__version__,
         profile=_profile(call.profile, scaling.PATHS[layout.scaling]),
-        call=_call(call, backend_name),
+        call=_call(call, choice),
         plan=_plan(layout),
         cells=[trace_cell.explain_cell(call, layout, i, j) for i, j in wanted],
     )
@@ -119,7 +120,7 @@ def _profile(profile: Profile, path: str) -> dict[str, Any]:
     }
 
 
-def _call(call: Request, backend: str) -> dict[str, Any]:
+def _call(call: Request, backend: Choice) -> dict[str, Any]:
     return {
         "m": call.a.shape[0],
         "n": call.b.shape[1],
@@ -131,7 +132,8 @@ def _call(call: Request, backend: str) -> dict[str, Any]:
         "bias": None if call.bias is None else call.bias.dtype,
         "use_fast_accum": call.use_fast_accum,
         "splitk": None if call.splitk is None else list(call.splitk),
-        "backend": backend,
+        "backend": backend.name,
+        "backend_note": backend.note,
     }
 
 

@@ -92,7 +92,8 @@ def _lines(trace: Trace) -> Iterator[str]:
     yield f"profile    {profile['name']}: {profile['device']}, {profile['library']}"
     if profile["overrides"]:
         yield "overrides  " + ", ".join(f"{key} = {value}" for key, value in profile["overrides"].items())
-    yield f"engine     mmaemu {trace.engine_version}, backend {call['backend']}"
+    note = f" ({call['backend_note']})" if call["backend_note"] else ""
+    yield f"engine     mmaemu {trace.engine_version}, backend {call['backend']}{note}"
     yield ""
     yield from _plan(trace.plan)
     for cell in trace.cells:

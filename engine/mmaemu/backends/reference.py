@@ -91,7 +91,7 @@ def _run(
         rows, columns = slice(*tile.rows), slice(*tile.columns)
         own = of_tile(factors, tile.rows, tile.columns)
         partials = [_partial(a[rows], b[:, columns], own, split, plan) for split in plan.splits]
-        out[rows, columns] = finish(_reduce(partials, own, plan), own)
+        out[rows, columns] = finish(reduce_partials(partials, own, plan), own)
 
     with ThreadPoolExecutor(min(threads, len(tiles))) as pool:
         futures = [pool.submit(run, tile) for tile in tiles]
@@ -155,7 +155,8 @@ def join(total: AnyBits | None, chunk: AnyBits, factors: Factors, start: int, pl
     return chunk if total is None else ieee.add(total, chunk)
 
 
-def _reduce(partials: list[AnyBits], factors: Factors, plan: Plan) -> AnyBits:
+def reduce_partials(partials: list[AnyBits], factors: Factors, plan: Plan) -> AnyBits:
+    """The splits' words as one float32 accumulator, scaled first where the plan says so."""
     if plan.scales_partials:
         partials = [epilogue.apply_scales(partial, factors.scale_a, factors.scale_b, plan.rule) for partial in partials]
     return reduction.reduce(

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mmaemu.backends import reference
+from mmaemu.backends import native, reference
 from mmaemu.backends.interface import Backend
+from mmaemu.backends.native import library
 from mmaemu.errors import BackendUnavailableError, InvalidInputError
 from mmaemu.plan import Plan
 
-_PRESENT: dict[str, Backend] = {"reference": reference}
-_ABSENT = {
-    "native": "the compiled CPU kernels are not part of this release",
-    "cuda": "the CUDA kernels are not part of this release",
-}
+_BACKENDS: dict[str, Backend] = {"reference": reference, "native": native}
+PREFERRED = "native"
+"""What auto means where it is available and runs the plan; tests set it to hold each backend against the oracle."""
+_CUDA = "the CUDA kernels are not part of this release"
 
 
 @dataclass(frozen=True)
@@ -26,21 +26,52 @@ class BackendStatus:
     reason: str
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The backend of a call, and why it is not the one that runs most calls, where it is not."""
+
+    name: str
+    backend: Backend
+    note: str = ""
+
+
 def backends_status() -> dict[str, BackendStatus]:
     """Every backend that mmaemu knows, by name. Never raises."""
-    present = BackendStatus("reference", True, "vectorised numpy integers; the oracle of all others")
-    return {"reference": present} | {name: BackendStatus(name, False, why) for name, why in _ABSENT.items()}
+    return {
+        "reference": BackendStatus("reference", True, "vectorised numpy integers; the oracle of all others"),
+        "native": _native_status(),
+        "cuda": BackendStatus("cuda", False, _CUDA),
+    }
 
 
-def choose(name: str, plan: Plan | None = None) -> tuple[str, Backend]:
-    """The backend for `name`; auto is the fastest that is available and runs `plan`. All give the same bits."""
+def _native_status() -> BackendStatus:
+    if library.load() is None:
+        return BackendStatus("native", False, library.why_missing())
+    how = {"avx2": "AVX2 and FMA", "plain": "plain C++, for this processor lacks AVX2"}[library.fastest()]
+    return BackendStatus("native", True, f"compiled kernels for fp8 ({how}); other instructions run on the reference")
+
+
+def choose(name: str, plan: Plan | None = None) -> Choice:
+    """The backend for `name`; auto is native where it is available and runs `plan`, else the reference.
+
+    All give the same bits. BackendUnavailableError where the named one is missing or does not run the plan.
+    """
+    status = backends_status()
+    if name == "auto" and PREFERRED == "reference":
+        return Choice("reference", reference)
     if name == "auto":
-        name = "reference"
-    if name in _PRESENT:
-        return name, _PRESENT[name]
-    if name in _ABSENT:
+        if not status["native"].available:
+            return Choice("reference", reference, f"native: {status['native'].reason}")
+        obstacle = None if plan is None else native.supports(plan)
+        return Choice("native", native) if obstacle is None else Choice("reference", reference, f"native: {obstacle}")
+    if name not in status:
+        known = ", ".join(["auto", *status])
+        raise InvalidInputError.because("backend", got=repr(name)[:80], wanted=f"one of {known}")
+    obstacle = None if status[name].available else status[name].reason
+    if obstacle is None and name == "native" and plan is not None:
+        obstacle = native.supports(plan)
+    if obstacle is not None:
         raise BackendUnavailableError.because(
-            "backend", got=name, wanted="an available backend", hint=f"{_ABSENT[name]}; backend='auto' runs here."
+            "backend", got=name, wanted="a backend that runs here", hint=f"{obstacle}. backend='auto' runs here."
         )
-    known = ", ".join(["auto", *_PRESENT, *_ABSENT])
-    raise InvalidInputError.because("backend", got=repr(name)[:80], wanted=f"one of {known}")
+    return Choice(name, _BACKENDS[name])
