@@ -126,6 +126,7 @@ UNMODELLED: dict[str, tuple[dict[str, Any], str]] = {
         "scale_a, scale_b",
     ),
     "block-wise scales with an fp8 output": (blocks(out_dtype=E4M3), "out_dtype"),
+    "a bias with gaps, which torch would read": ({"bias": torch.ones(2 * N).bfloat16()[::2]}, "bias"),
     "an empty product of integers": ({"a": fp8(0, K), "out_dtype": torch.int32}, "out_dtype"),
     "a scale that autograd follows": ({"scale_a": torch.ones((), requires_grad=True)}, "scale_a"),
     "a profile of instructions only": ({"profile": "a100"}, "profile"),

@@ -87,6 +87,7 @@ OPTION_CHECKS: tuple[Check, ...] = (Check("splitk is (S, scheme)", unmodelled.sp
 MODEL_CHECKS: tuple[Check, ...] = (
     Check("no operand requires grad under grad mode", unmodelled.no_autograd),
     Check("scales are float32: no MXFP8, no NVFP4", unmodelled.no_microscaling),
+    Check("bias lies without gaps", unmodelled.bias_has_no_gaps),
     Check("block-wise scales have a 16-bit or float32 output", unmodelled.block_scales_have_modelled_output),
     Check("an empty product has an output type of the others", unmodelled.output_has_a_format),
     Check("the profile models these scales", unmodelled.path_is_modelled),

@@ -55,6 +55,13 @@ def row_scales_have_no_gaps(r: Request) -> Finding | None:
     return None
 
 
+def bias_has_no_gaps(r: Request) -> Finding | None:
+    """torch hands cuBLASLt the address of a bias alone; with gaps it would read what lies in them."""
+    if r.bias is None or r.bias.contiguous or is_empty(r):
+        return None
+    return Finding("bias", f"strides {r.bias.strides}", "a contiguous tensor", "Call .contiguous() on it.")
+
+
 def block_scales_have_modelled_output(r: Request) -> Finding | None:
     if kind_of(r) not in scaling.BLOCKS_OF_128 or r.out_dtype not in FP8_TYPES or is_empty(r):
         return None
