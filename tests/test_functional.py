@@ -95,14 +95,46 @@ def test_no_output_type_is_as_type():
     assert got.dtype == E4M3
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(0, N, K), (M, 0, K), (M, N, 0)])
-@pytest.mark.parametrize("recipe", ["TensorWise", "RowWise", "BlockWise1x128"])
-def test_an_empty_size_comes_back_before_anything_is_looked_at(m, n, k, recipe):
-    a, b = torch.zeros(m, k).to(E4M3), torch.zeros(k, n).to(E4M3)
-    out = mmaemu.functional.scaled_mm(a, b, torch.ones(7), recipe, torch.ones(7), recipe, profile=NEWER)
-    assert out.shape == (m, n) and not out.any()
+# What torch does not come to look at where M, N or K is 0.
+UNSEEN: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "row-wise scales": {"scale_recipe_a": ScalingType.RowWise, "scale_recipe_b": ScalingType.RowWise},
+    "block-wise scales": {
+        "scale_recipe_a": ScalingType.BlockWise1x128, "scale_recipe_b": ScalingType.BlockWise1x128,
+    },
+    "microscales": {"scale_recipe_a": ScalingType.BlockWise1x32, "scale_recipe_b": ScalingType.BlockWise1x32},
+    "recipes that do not go together": {"scale_recipe_b": ScalingType.RowWise},
+    "a half scale": {"scale_b": torch.ones(7).half()},
+    "a bias of another size": {"bias": torch.ones(3)},
+    "a contraction of three": {"contraction_dim": (1, 0, 2)},
+    "fp8 for the output": {"output_dtype": E5M2},
+}  # fmt: skip
 
 
+@pytest.mark.parametrize("shapes", [((0, K), (K, N)), ((M, K), (K, 0)), ((M, 0), (0, N)), ((0, 40), (7, 13))])
+@pytest.mark.parametrize("unseen", UNSEEN)
+def test_an_empty_size_comes_back_before_anything_is_looked_at(shapes, unseen):
+    a, b = (torch.zeros(shape).to(E4M3) for shape in shapes)
+    call: dict[str, Any] = {
+        "scale_a": torch.ones(7), "scale_recipe_a": ScalingType.TensorWise,
+        "scale_b": torch.ones(7), "scale_recipe_b": ScalingType.TensorWise, **UNSEEN[unseen],
+    }  # fmt: skip
+    assert_bitwise_equal(
+        mmaemu.functional.scaled_mm(a, b, **call, profile=NEWER), torch.nn.functional.scaled_mm(a, b, **call)
+    )
+
+
+def test_an_empty_product_has_a_torch_type_that_is_modelled():
+    a, b = torch.zeros(0, K).to(E4M3), torch.zeros(K, N).to(E4M3)
+    with pytest.raises(UnsupportedFeatureError, match="out_dtype"):
+        mmaemu.functional.scaled_mm(a, b, ONE, "TensorWise", ONE, "TensorWise", output_dtype=torch.int32)
+    with pytest.raises(UnsupportedFeatureError, match="requires_grad"):
+        mmaemu.functional.scaled_mm(a, b, ONE.clone().requires_grad_(), "TensorWise", ONE, "TensorWise")
+    with pytest.raises(UnsupportedFeatureError, match="instructions only"):
+        mmaemu.functional.scaled_mm(a, b, ONE, "TensorWise", ONE, "TensorWise", profile="a100")
+
+
+PACKED = torch.zeros(2 * M, K, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
 VALUE_ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "a vector": ({"mat_a": torch.zeros(K).to(E4M3)}, "a"),
     "inner sizes": ({"mat_b": torch.zeros(N, 16).to(E4M3).t()}, "b"),
@@ -138,6 +170,36 @@ VALUE_ERRORS: dict[str, tuple[dict[str, Any], str]] = {
         "scale_b",
     ),
     "a contraction of three": ({"contraction_dim": (1, 0, 2)}, "contraction_dim"),
+    "a contraction of two sizes": ({"contraction_dim": (0, 1)}, "contraction_dim"),
+    "a contraction of b's columns": ({"contraction_dim": (-1, -1)}, "contraction_dim"),
+    "no recipe": ({"scale_recipe_a": []}, "scale_recipe_a, scale_recipe_b"),
+    "two recipes": (
+        {"scale_recipe_a": [ScalingType.TensorWise, ScalingType.TensorWise]},
+        "scale_recipe_a, scale_recipe_b",
+    ),
+    "two scales": ({"scale_a": [ONE, ONE]}, "scale_recipe_a, scale_recipe_b"),
+    "blocks of e5m2": (
+        {
+            "scale_recipe_a": "BlockWise1x128", "scale_recipe_b": "BlockWise1x128",
+            "mat_a": torch.zeros(M, K).to(E5M2), "scale_a": vector(M), "scale_b": vector(N),
+        },
+        "a",
+    ),
+    "sizes before recipes": (
+        {"mat_b": torch.zeros(N, 16).to(E4M3).t(), "scale_recipe_b": "RowWise"},
+        "b",
+    ),
+    "the bias's size before recipes": ({"bias": torch.ones(3).bfloat16(), "scale_recipe_b": "RowWise"}, "bias"),
+    "types before recipes": ({"mat_b": torch.zeros(N, K).t(), "scale_recipe_b": "RowWise"}, "b"),
+    "recipes before scales": (
+        {"scale_recipe_b": "RowWise", "scale_b": torch.ones(2).half()},
+        "scale_recipe_a, scale_recipe_b",
+    ),
+    "4-bit operands": ({"mat_a": PACKED, "mat_b": PACKED[:N].t()}, "a"),
+    "4-bit operands with fast accumulation": (
+        {"mat_a": PACKED, "mat_b": PACKED[:N].t(), "use_fast_accum": True},
+        "use_fast_accum",
+    ),
 }  # fmt: skip
 
 
@@ -159,10 +221,45 @@ def test_refusals_are_value_errors_that_name_the_field(name):
     assert type(error) is ReferenceRejectsValueError and error.field == field and error.got and error.wanted
 
 
+def spelled_for_torch(name, change):
+    """torch takes its enum alone, or a list of its members."""
+    recipe = change.get(name, "TensorWise")
+    return getattr(ScalingType, recipe) if isinstance(recipe, str) else recipe
+
+
+# What cuBLASLt wants and torch's kernel for CPUs does not.
+FREE_ON_CPUS = {"K", "N", "e5m2 twice", "a float32 bias", "bias with a float32 output"}
+
+
+@pytest.mark.parametrize("name", VALUE_ERRORS)
+def test_torchs_kernel_for_cpus_raises_value_errors_too(name):
+    change, _ = VALUE_ERRORS[name]
+    a, b = operands()
+    recipes = {field: spelled_for_torch(field, change) for field in ("scale_recipe_a", "scale_recipe_b")}
+    call: dict[str, Any] = {"mat_a": a, "mat_b": b, "scale_a": ONE, "scale_b": ONE, **change, **recipes}
+    if name in FREE_ON_CPUS:
+        assert torch.nn.functional.scaled_mm(**call).shape == (call["mat_a"].shape[0], call["mat_b"].shape[1])
+    else:
+        with pytest.raises((ValueError, IndexError)):
+            torch.nn.functional.scaled_mm(**call)
+
+
 @pytest.mark.parametrize("recipe", ["BlockWise1x32", "BlockWise1x16"])
 def test_blackwells_scales_are_not_modelled(recipe):
     error = refusal({"scale_recipe_a": recipe, "scale_recipe_b": recipe})
     assert type(error) is UnsupportedFeatureError and "Blackwell" in str(error)
+
+
+def test_nvfp4_in_two_levels_is_not_modelled():
+    recipe, scales = ["BlockWise1x16", "TensorWise"], [torch.ones(2 * 128 * 36).to(E4M3), ONE]
+    change = {"scale_recipe_a": recipe, "scale_recipe_b": recipe, "scale_a": scales, "scale_b": scales}
+    error = refusal({**change, "mat_a": PACKED[:M, :264], "mat_b": PACKED[:N, :264].t()})
+    assert type(error) is UnsupportedFeatureError and "NVFP4" in str(error)
+
+
+def test_another_contraction_of_equal_sizes_is_not_modelled():
+    error = refusal({"mat_a": torch.zeros(N, K).to(E4M3), "contraction_dim": (0, 1)})
+    assert type(error) is UnsupportedFeatureError and error.field == "contraction_dim"
 
 
 def test_blocks_are_not_modelled_for_a_profile_that_lacks_them():
@@ -182,7 +279,8 @@ def test_row_scales_with_gaps_are_not_modelled():
     ("change", "field"),
     [
         ({"scale_recipe_a": "PerToken"}, "scale_recipe_a"), ({"scale_recipe_b": 17}, "scale_recipe_b"),
-        ({"scale_recipe_a": []}, "scale_recipe_a"), ({"scale_a": [ONE, ONE]}, "scale_a"), ({"scale_a": 1.0}, "scale_a"),
+        ({"scale_a": []}, "scale_a"), ({"scale_a": 1.0}, "scale_a"), ({"contraction_dim": (1, 2)}, "contraction_dim"),
+        ({"contraction_dim": (True, 0)}, "contraction_dim"),
     ],
 )  # fmt: skip
 def test_malformed_recipes_and_scales_are_named(change, field):

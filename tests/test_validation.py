@@ -86,6 +86,9 @@ def blocks(**more: Any) -> dict[str, Any]:
     return {**operands, "profile": NEWER, **more}
 
 
+KINDS_OF_2_13 = list(mmaemu.profiles.get(NEWER).contract.scale_kinds)
+
+
 def e8m0(count):
     return torch.ones(count, dtype=torch.uint8).view(torch.float8_e8m0fnu)
 
@@ -99,7 +102,29 @@ REJECTED |= {
     "a float32 bias": ({"bias": torch.ones(N)}, "bias"),
     "a bfloat16 bias for a float16 output": ({"bias": torch.ones(N).bfloat16(), "out_dtype": torch.float16}, "bias"),
     "an out of another type": ({"out": torch.empty(M, N)}, "out_dtype"),
-    "a column-major out": ({"out": torch.empty(N, M, dtype=torch.bfloat16).t()}, "out"),
+    "a row-major b beside an out": ({"b": fp8(K, N), "out": torch.empty(M, N, dtype=torch.bfloat16)}, "b"),
+    "row-wise scales with a column-major out": (
+        rows_and_columns(out=torch.empty(N, M, dtype=torch.bfloat16).t()),
+        "out",
+    ),
+    "a single row whose stride is 1": ({"a": fp8(K, 1).t()}, "a"),
+    "row-wise scales with a single row whose stride is 1": (
+        rows_and_columns(a=fp8(K, 1).t(), scale_a=torch.ones(1, 1)),
+        "a",
+    ),
+    "an out of a single row whose stride is 1": (
+        {"a": fp8(1, K), "out": torch.empty(N, 1, dtype=torch.bfloat16).t()},
+        "out",
+    ),
+    "rows of a that begin 72 bytes apart": ({"a": fp8(M, K + 8)[:, :K]}, "a"),
+    "columns of b that begin 72 bytes apart": ({"b": fp8(N, K + 8)[:, :K].t()}, "b"),
+    "rows of out that begin 104 bytes apart": ({"out": torch.empty(M, N + 4, dtype=torch.bfloat16)[:, :N]}, "out"),
+    "an a that begins at the eighth byte": ({"a": fp8(M, 2 * K)[:, 8 : K + 8]}, "a"),
+    "a b that begins at the eighth byte": ({"b": fp8(N, 2 * K)[:, 8 : K + 8].t()}, "b"),
+    "an out that begins at the eighth byte": (
+        {"out": torch.empty(M, 2 * N, dtype=torch.bfloat16)[:, 4 : N + 4]},
+        "out",
+    ),
     "e8m0 scales of the wrong number": ({"scale_a": e8m0(4), "scale_b": e8m0(4)}, "scale_a, scale_b"),
     "block-wise scales before torch knew them": (
         blocks(profile="h200"),
@@ -113,20 +138,46 @@ REJECTED |= {
     "newer row-wise scales with an fp8 output": (rows_and_columns(out_dtype=E4M3, profile=NEWER), "out_dtype"),
 }
 
+NVFP4: dict[str, Any] = {
+    "a": torch.zeros(M, K, dtype=torch.uint8).view(torch.float4_e2m1fn_x2),
+    "b": torch.zeros(N, K, dtype=torch.uint8).view(torch.float4_e2m1fn_x2).t(),
+    "scale_a": torch.ones(128 * 8).to(E4M3),
+    "scale_b": torch.ones(128 * 8).to(E4M3),
+    "profile": NEWER,
+}
+
+REJECTED |= {
+    "4-bit operands with scales of 8-bit ones": (
+        {"a": NVFP4["a"], "b": NVFP4["b"]},
+        "a",
+    ),
+    "newer 4-bit operands with scales of 8-bit ones": (
+        {"a": NVFP4["a"], "b": NVFP4["b"], "profile": NEWER},
+        "a",
+    ),
+    "4-bit operands with fast accumulation": ({**NVFP4, "use_fast_accum": True}, "use_fast_accum"),
+    "a newer a that is not fp8": ({"a": torch.ones(M, K), "profile": NEWER}, "a"),
+    "a type of AMD's": ({"b": torch.zeros(N, K).to(torch.float8_e4m3fnuz).t()}, "b"),
+}
+
 UNMODELLED: dict[str, tuple[dict[str, Any], str]] = {
     "MXFP8 scales": ({"scale_a": e8m0(512), "scale_b": e8m0(512), "profile": NEWER}, "scale_a, scale_b"),
-    "NVFP4 operands and scales": (
+    "NVFP4 operands and scales": (NVFP4, "scale_a, scale_b"),
+    "block-wise scales on a device without a table of them": (
         {
-            "a": torch.zeros(M, K, dtype=torch.uint8).view(torch.float4_e2m1fn_x2),
-            "b": torch.zeros(N, K, dtype=torch.uint8).view(torch.float4_e2m1fn_x2).t(),
-            "scale_a": torch.ones(128 * 8).to(E4M3),
-            "scale_b": torch.ones(128 * 8).to(E4M3),
-            "profile": NEWER,
+            **blocks(profile=mmaemu.profiles.get("l40s").with_overrides({"contract.scale_kinds": KINDS_OF_2_13})),
         },
         "scale_a, scale_b",
     ),
+    "a column-major out": ({"out": torch.empty(N, M, dtype=torch.bfloat16).t()}, "out"),
+    "an out without a unit stride": ({"out": torch.empty(2 * M, 2 * N, dtype=torch.bfloat16)[::2, ::2]}, "out"),
+    "newer row-wise scales with a column-major out": (
+        rows_and_columns(out=torch.empty(N, M, dtype=torch.bfloat16).t(), profile=NEWER),
+        "out",
+    ),
+    "a bias with gaps": ({"bias": torch.ones(2 * N).bfloat16()[::2]}, "bias"),
+    "a bias that is one number stretched": ({"bias": torch.ones(1).bfloat16().expand(N)}, "bias"),
     "block-wise scales with an fp8 output": (blocks(out_dtype=E4M3), "out_dtype"),
-    "a bias with gaps, which torch would read": ({"bias": torch.ones(2 * N).bfloat16()[::2]}, "bias"),
     "an empty product of integers": ({"a": fp8(0, K), "out_dtype": torch.int32}, "out_dtype"),
     "a scale that autograd follows": ({"scale_a": torch.ones((), requires_grad=True)}, "scale_a"),
     "a profile of instructions only": ({"profile": "a100"}, "profile"),
@@ -192,6 +243,92 @@ def test_the_version_of_torch_decides_the_exception(name):
     assert str(older) == str(newer)
 
 
+OLDER = "h100-pcie-cublaslt12.8"
+FP4_PAIR = {"a": NVFP4["a"], "b": NVFP4["b"]}
+Verdict = tuple[type[MmaemuError], str] | None
+# The same call under torch 2.7 and under torch 2.13, on one device.
+BOTH: dict[str, tuple[dict[str, Any], Verdict, Verdict]] = {
+    "e5m2 twice": (VALUE_ERRORS["e5m2 twice"], (ReferenceRejectsError, "a, b"), (ReferenceRejectsValueError, "a, b")),
+    "row-wise scales in float32": (
+        rows_and_columns(out_dtype=torch.float32),
+        (ReferenceRejectsError, "out_dtype"),
+        None,
+    ),
+    "row-wise scales in fp8": (
+        rows_and_columns(out_dtype=E4M3),
+        (ReferenceRejectsError, "out_dtype"),
+        (ReferenceRejectsError, "out_dtype"),
+    ),
+    "row-wise scales with an e5m2 b": (rows_and_columns(b=fp8(N, K, E5M2).t()), (ReferenceRejectsError, "b"), None),
+    "row-wise scales with a bias of two dimensions": (
+        rows_and_columns(bias=torch.ones(1, N).bfloat16()),
+        (ReferenceRejectsError, "bias"),
+        None,
+    ),
+    "row-wise scales with an a without unit stride": (
+        rows_and_columns(a=fp8(2 * M, 2 * K)[::2, ::2]),
+        (ReferenceRejectsError, "a"),
+        None,
+    ),
+    "row-wise scales with a column-major out": (
+        rows_and_columns(out=torch.empty(N, M, dtype=torch.bfloat16).t()),
+        (ReferenceRejectsError, "out"),
+        (UnsupportedFeatureError, "out"),
+    ),
+    "scale_result with a wide output": (
+        {"scale_result": torch.tensor(2.0)},
+        (ReferenceRejectsError, "scale_result"),
+        None,
+    ),
+    "blocks of 128": (
+        {key: value for key, value in blocks().items() if key != "profile"},
+        (ReferenceRejectsError, "scale_a, scale_b"),
+        None,
+    ),
+    "a scale_b of three dimensions": (
+        {"scale_b": torch.ones(1, 1, 1)},
+        None,
+        (ReferenceRejectsError, "scale_a, scale_b"),
+    ),
+    "NVFP4": (
+        {key: value for key, value in NVFP4.items() if key != "profile"},
+        (ReferenceRejectsError, "scale_a"),
+        (UnsupportedFeatureError, "scale_a, scale_b"),
+    ),
+    "MXFP4": (
+        {**FP4_PAIR, "scale_a": e8m0(512), "scale_b": e8m0(512)},
+        (ReferenceRejectsError, "a"),
+        (UnsupportedFeatureError, "scale_a, scale_b"),
+    ),
+    "4-bit and 8-bit operands": (
+        {"a": NVFP4["a"], "scale_a": e8m0(512), "scale_b": e8m0(512)},
+        (ReferenceRejectsError, "a"),
+        (UnsupportedFeatureError, "scale_a, scale_b"),
+    ),
+    "MXFP8": (
+        {"scale_a": e8m0(512), "scale_b": e8m0(512)},
+        (UnsupportedFeatureError, "scale_a, scale_b"),
+        (UnsupportedFeatureError, "scale_a, scale_b"),
+    ),
+    "an a that is not fp8, and a bias of the wrong size": (
+        {"a": torch.ones(M, K), "bias": torch.ones(3)},
+        (ReferenceRejectsError, "bias"),
+        (ReferenceRejectsError, "a"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_one_call_under_two_versions_of_torch(name):
+    change, older, newer = BOTH[name]
+    for profile, verdict in ((OLDER, older), (NEWER, newer)):
+        if verdict is None:
+            assert mmaemu.scaled_mm(**{**good_call(), **change, "profile": profile}).shape == (M, N)
+        else:
+            error = refusal({**change, "profile": profile})
+            assert (type(error), error.field) == verdict
+
+
 def test_a_contract_can_be_overridden():
     profile = mmaemu.profiles.get(NEWER).with_overrides({"contract.e5m2_pair_error": "RuntimeError"})
     assert type(refusal({**VALUE_ERRORS["e5m2 twice"], "profile": profile})) is ReferenceRejectsError
@@ -212,6 +349,19 @@ FIRST_OF_TWO: dict[str, tuple[dict[str, Any], str]] = {
     "the bias's type before layouts": ({"bias": torch.ones(N), "b": fp8(K, N)}, "bias"),
     "row-wise outputs before layouts": (rows_and_columns(out_dtype=torch.float16, b=fp8(K, N)), "out_dtype"),
     "layouts before outputs": ({"b": fp8(K, N), "out_dtype": torch.int32}, "b"),
+    "a single row's stride before what begins where": (
+        {"a": fp8(K, 1).t(), "out": torch.empty(1, 2 * N, dtype=torch.bfloat16)[:, 4 : N + 4]},
+        "a",
+    ),
+    "torch's own row-wise kernels: b's type before layouts": (rows_and_columns(b=fp8(K, N, E5M2)), "b"),
+    "torch's own row-wise kernels: layouts before the bias": (
+        rows_and_columns(b=fp8(K, N), bias=torch.ones(1, N).bfloat16()),
+        "b",
+    ),
+    "torch's own row-wise kernels: the bias before out": (
+        rows_and_columns(bias=torch.ones(1, N).bfloat16(), out=torch.empty(N, M, dtype=torch.bfloat16).t()),
+        "bias",
+    ),
     "the reference before options": ({"splitk": 0, "b": fp8(K, N)}, "b"),
 }
 
@@ -231,14 +381,17 @@ def test_every_check_of_the_reference_can_fire():
     made = [request.build(**{**good_call(), **change}) for change in calls if change.get("profile") != "a100"]
 
     def first(call):
-        for check in validation.REFERENCE_CHECKS:
-            empty = 0 in (*call.a.shape, *call.b.shape)
-            if not (check.unless_empty and empty) and check.finds(call) is not None:
+        """The first condition that does not hold, where all checks of the reference and of the model are one table."""
+        for check in (*validation.REFERENCE_CHECKS, *validation.MODEL_CHECKS[:-1]):
+            found = check.finds(call) if check.looked_at(call) else None
+            if found is not None:
+                assert found.field in check.field.split("; ") or check.field == "the operands", check.condition
                 return check.condition
         return None
 
     reached = {first(call) for call in made}
-    assert {check.condition for check in validation.REFERENCE_CHECKS} <= reached
+    conditions = [check.condition for check in (*validation.REFERENCE_CHECKS, *validation.MODEL_CHECKS[:-1])]
+    assert set(conditions) <= reached and len(set(conditions)) == len(conditions)
 
 
 ACCEPTED = {

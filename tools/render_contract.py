@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/contract.md, rendered from the checks that validation runs.
+"""The tables and lists of docs/contract.md, rendered from the checks of validation and the differences under test.
 
 python tools/render_contract.py           # rewrite the tables in the page
 python tools/render_contract.py --check   # exit 1 if the page is not current
@@ -12,60 +12,101 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmaemu import validation
+from mmaemu import profiles, validation
 from mmaemu.checks.finding import Check
-from mmaemu.profiles import load
+from mmaemu.errors import ReferenceRejectsError, ReferenceRejectsValueError
 
-PAGE = Path(__file__).parents[1] / "docs" / "contract.md"
-BEGIN, END = "<!-- begin tables -->", "<!-- end tables -->"
-VERSIONS = ("torch2.7", "torch2.13")
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "contract.md"
+BEGIN, END = "<!-- begin {} -->", "<!-- end {} -->"
+
+PROFILES = {"torch 2.7": "h100-pcie-cublaslt12.8", "torch 2.13": "h100-pcie-cublaslt12.9"}
+"""One device under each version, whose contracts fill the columns."""
 
 
-def render() -> str:
-    """All tables as Markdown."""
-    return "\n\n".join(
-        [
-            "### torch._scaled_mm",
-            reference_table(),
-            "### torch.nn.functional.scaled_mm, before it goes the same way",
-            functional_table(),
-            "### Not modelled, or malformed in mmaemu's own terms",
-            own_table(),
-        ]
-    )
+def blocks() -> dict[str, str]:
+    """What stands between the marks of each name."""
+    return {
+        "scaled_mm": reference_table(),
+        "functional": functional_table(),
+        "own": own_table(),
+        "differences": differences(),
+    }
 
 
 def reference_table() -> str:
     rows = []
     for number, check in enumerate(validation.REFERENCE_CHECKS, 1):
-        exceptions = [exception(check, version) for version in VERSIONS]
-        error = "ReferenceRejectsError" if "ValueError" not in exceptions else "ReferenceRejects(Value)Error"
-        rows.append([str(number), check.condition, error, *exceptions, check.confidence, when(check)])
-    return markdown(["", "has to hold", "mmaemu raises", "torch 2.7", "torch 2.13", "confidence", "looked at"], rows)
+        under = [exception(check, profile) for profile in PROFILES.values()]
+        errors = ReferenceRejectsValueError if "ValueError" in under else ReferenceRejectsError
+        rows.append([str(number), check.condition, names(check), errors.__name__, *under, sure(check), when(check)])
+    return markdown(
+        ["", "has to hold", "field", "mmaemu raises", *PROFILES, "confidence", "looked at"], rows
+    )  # fmt: skip
 
 
 def functional_table() -> str:
-    rows = [
-        [str(number), check.condition, "ReferenceRejectsValueError", "ValueError", check.confidence, when(check)]
-        for number, check in enumerate(validation.FUNCTIONAL_CHECKS, 1)
-    ]
-    return markdown(["", "has to hold", "mmaemu raises", "torch 2.13", "confidence", "looked at"], rows)
+    rows = []
+    for number, check in enumerate(validation.FUNCTIONAL_CHECKS, 1):
+        row = [str(number), check.condition, names(check), ReferenceRejectsValueError.__name__]
+        rows.append([*row, exception(check, PROFILES["torch 2.13"]), check.confidence, when(check)])
+    return markdown(["", "has to hold", "field", "mmaemu raises", "torch 2.13", "confidence", "looked at"], rows)
 
 
 def own_table() -> str:
-    rows = [[check.condition, "InvalidInputError"] for check in validation.OPTION_CHECKS]
-    checks = (*validation.FUNCTIONAL_MODEL_CHECKS, *validation.MODEL_CHECKS)
-    rows += [[check.condition, "UnsupportedFeatureError"] for check in checks]
-    return markdown(["has to hold", "mmaemu raises"], rows)
+    rows = [[check.condition, names(check), "InvalidInputError", when(check)] for check in validation.OPTION_CHECKS]
+    for check in validation.FUNCTIONAL_MODEL_CHECKS:
+        looked_at = f"by torch.nn.functional.scaled_mm alone; {when(check)}"
+        rows.append([check.condition, names(check), "UnsupportedFeatureError", looked_at])
+    for check in validation.MODEL_CHECKS:
+        rows.append([check.condition, names(check), "UnsupportedFeatureError", when(check)])
+    return markdown(["has to hold", "field", "mmaemu raises", "looked at"], rows)
 
 
-def exception(check: Check, version: str) -> str:
-    return str(load.contract_facts(version)[check.exception].value) if check.exception else "RuntimeError"
+def differences() -> str:
+    sys.path.insert(0, str(ROOT))
+    try:
+        from tests.support import contract_differences as found
+    finally:
+        sys.path.remove(str(ROOT))
+    parts = (
+        ("Of `torch._scaled_mm`, it accepts more than the kernel:", found.LOOSER),
+        ("Of `torch._scaled_mm`, it refuses more:", found.STRICTER),
+        ("Of `torch.nn.functional.scaled_mm`:", found.FUNCTIONAL_DIFFERENCES),
+    )
+    return "\n\n".join(f"{title}\n\n" + "\n".join(f"- {reason}" for reason in reasons) for title, reasons in parts)
+
+
+def exception(check: Check, name: str) -> str:
+    """torch's exception under the profile's contract; a dash where that torch has no such check."""
+    profile = profiles.get(name)
+    if check.applies is not None and not check.applies(profile):
+        return "-"
+    return check.exception_under(profile.contract)
+
+
+def sure(check: Check) -> str:
+    """The check's own confidence, or that of the contract's rows where versions differ in it."""
+    if not check.exception_field:
+        return check.confidence
+    found = []
+    for version, name in PROFILES.items():
+        facts = profiles.get(name).contract_facts
+        assert facts is not None
+        found.append((version, facts[check.exception_field].confidence))
+    if len({confidence for _, confidence in found}) == 1:
+        return found[0][1]
+    return ", ".join(f"{confidence} ({version.removeprefix('torch ')})" for version, confidence in found)
+
+
+def names(check: Check) -> str:
+    """`a, b` is one field, `a; b` either."""
+    return " or ".join(f"`{field}`" if field.isidentifier() else field for field in check.field.split("; "))
 
 
 def when(check: Check) -> str:
     """`accumulate` has no outputs and takes any sizes and layouts."""
-    notes = ["scaled_mm alone"] if check.whole_call else []
+    notes = ["not by accumulate"] if check.whole_call else []
     notes += ["unless M, N or K is 0"] if check.unless_empty else []
     return "; ".join(notes) or "always"
 
@@ -76,12 +117,15 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def with_tables(page: str) -> str:
-    """The page with its tables replaced."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{PAGE.name}: wanted the lines {BEGIN} and {END}, in this order")
-    return f"{before}{BEGIN}\n\n{render()}\n\n{END}{after}"
+    """The page with its generated parts replaced."""
+    for name, text in blocks().items():
+        begin, end = BEGIN.format(name), END.format(name)
+        before, found, rest = page.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not found or not closed:
+            raise SystemExit(f"{PAGE.name}: wanted the lines {begin} and {end}, in this order")
+        page = f"{before}{begin}\n\n{text}\n\n{end}{after}"
+    return page
 
 
 def main(arguments: list[str] | None = None) -> int:

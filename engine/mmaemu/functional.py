@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from mmaemu import api, recipes, request, scaling, validation
+import numpy as np
+
+from mmaemu import api, recipes, request, scaling, tensors, validation
 from mmaemu.backends.interface import Progress
+from mmaemu.checks.finding import is_empty
+from mmaemu.model import formats
 from mmaemu.profiles import Profile
 from mmaemu.request import Request, Splitk
 
@@ -47,22 +51,31 @@ def scaled_mm(
 
     Raises as `mmaemu.scaled_mm` does; refusals for which torch raises ValueError are ReferenceRejectsValueError.
     """
-    recipe_a, recipe_b = (
-        recipes.read(recipe, field)
-        for recipe, field in ((scale_recipe_a, "scale_recipe_a"), (scale_recipe_b, "scale_recipe_b"))
-    )
-    kind = recipes.kind_of(recipe_a, recipe_b)
+    recipe_a, recipe_b = recipes.read(scale_recipe_a, "scale_recipe_a"), recipes.read(scale_recipe_b, "scale_recipe_b")
+    scales_a, scales_b = recipes.all_of(scale_a, "scale_a"), recipes.all_of(scale_b, "scale_b")
     call = request.build(
-        mat_a, mat_b, recipes.only(scale_a, "scale_a"), recipes.only(scale_b, "scale_b"), bias, None, output_dtype,
-        use_fast_accum, profile=profile, splitk=splitk, backend=backend, scaling=kind,
+        mat_a, mat_b, scales_a[0], scales_b[0], bias, None, output_dtype, use_fast_accum,
+        profile=profile, splitk=splitk, backend=backend,
+        scaling=recipes.kind_of(recipe_a, recipe_b, len(scales_a), len(scales_b)),
+        contraction_dim=recipes.contraction(contraction_dim),
     )  # fmt: skip
-    recipes.check_contraction(contraction_dim)
     validation.validate_functional(call)
+    if is_empty(call):
+        return _empty(call)
     return api.run(_as_v1(call), threads=threads, progress=progress)
 
 
+def _empty(call: Request) -> Any:
+    """torch makes the result before it looks at types, scales or bias."""
+    _ = call.profile.gemm  # a profile of instructions alone multiplies nothing, not even this
+    words = np.zeros((call.a.shape[0], call.b.shape[1]), formats.get(call.out_dtype).storage)
+    return tensors.give_back(words, call.out_dtype, call.a)
+
+
 def _as_v1(call: Request) -> Request:
-    """The same call with scales in the shapes of `torch._scaled_mm`."""
+    """The same call with scales in the shapes of `torch._scaled_mm`; microscaled ones as they are, to be refused."""
+    if call.scaling in scaling.MICROSCALED:
+        return call
     blocks = call.scaling in scaling.BLOCKS_OF_128
     scale_a, scale_b = recipes.block_scales(call) if blocks else recipes.plain_scales(call)
     return replace(call, scale_a=scale_a, scale_b=scale_b)

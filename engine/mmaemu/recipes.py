@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from mmaemu import scaling
-from mmaemu.errors import InvalidInputError, ReferenceRejectsValueError, UnsupportedFeatureError
+from mmaemu.errors import InvalidInputError
 from mmaemu.request import Request
 from mmaemu.tensors import Operand
 
@@ -21,16 +21,21 @@ _PAIRS = {
     ("BlockWise1x128", "BlockWise128x128"): scaling.BLOCK_1x128_128x128,
     ("BlockWise128x128", "BlockWise1x128"): scaling.BLOCK_128x128_1x128,
     ("BlockWise1x128", "BlockWise1x128"): scaling.BLOCK_1x128_1x128,
+    ("BlockWise1x32", "BlockWise1x32"): scaling.BLOCK_1x32,
+    ("BlockWise1x16", "BlockWise1x16"): scaling.BLOCK_1x16,
 }
-_MICROSCALED = {("BlockWise1x32", "BlockWise1x32"): "MXFP8 or MXFP4", ("BlockWise1x16", "BlockWise1x16"): "NVFP4"}
+_TWO_LEVELS = ("BlockWise1x16", "TensorWise")
+"""NVFP4 may have a second scale for the whole tensor."""
+
+KNOWN_PAIRS = "one scale an operand, and " + "; ".join(f"{a} and {b}" for a, b in _PAIRS)
 
 
-def read(recipe: Any, field: str) -> str:
-    """The recipe's name, of an enum member, a number or a name; the first of two for NVFP4's two levels."""
-    if isinstance(recipe, list | tuple):
-        if len(recipe) not in (1, 2):
-            raise InvalidInputError.because(field, got=f"{len(recipe)} recipes", wanted="one")
-        recipe = recipe[0]
+def read(recipe: Any, field: str) -> tuple[str, ...]:
+    """The recipe's name, of an enum member, a number or a name; or the names of a list of them."""
+    return tuple(_name(item, field) for item in (recipe if isinstance(recipe, list | tuple) else [recipe]))
+
+
+def _name(recipe: Any, field: str) -> str:
     name = recipe if isinstance(recipe, str) else getattr(recipe, "name", None)
     if isinstance(recipe, int) and not isinstance(recipe, bool) and 0 <= recipe < len(NAMES):
         name = NAMES[recipe]
@@ -39,39 +44,38 @@ def read(recipe: Any, field: str) -> str:
     return str(name)
 
 
-def kind_of(recipe_a: str, recipe_b: str) -> str:
-    """The scaling that two recipes make. ReferenceRejectsValueError where torch has no kernel for them."""
-    pair = (recipe_a, recipe_b)
-    if pair in _MICROSCALED:
-        raise UnsupportedFeatureError.because(
-            "scale_recipe_a, scale_recipe_b",
-            got=f"{recipe_a} ({_MICROSCALED[pair]})",
-            wanted="tensor-wise, row-wise or 128-wide block scales",
-            hint="Only Blackwell has instructions for these scales, and mmaemu has not modelled them.",
-        )
-    if pair not in _PAIRS:
-        known = "; ".join(f"{a} and {b}" for a, b in _PAIRS)
-        raise ReferenceRejectsValueError.because(
-            "scale_recipe_a, scale_recipe_b", got=f"{recipe_a} and {recipe_b}", wanted=known
-        )
-    return _PAIRS[pair]
+def all_of(scale: Any, field: str) -> list[Any]:
+    """The scales of one operand, which torch takes as a list or alone."""
+    scales = list(scale) if isinstance(scale, list | tuple) else [scale]
+    if not scales:
+        raise InvalidInputError.because(field, got="no scale", wanted="one")
+    return scales
 
 
-def only(scale: Any, field: str) -> Any:
-    """The scale of a list of one, as torch takes it."""
-    if isinstance(scale, list | tuple):
-        if len(scale) != 1:
-            raise InvalidInputError.because(field, got=f"{len(scale)} scales", wanted="one")
-        return scale[0]
-    return scale
+def kind_of(recipe_a: tuple[str, ...], recipe_b: tuple[str, ...], scales_a: int = 1, scales_b: int = 1) -> str:
+    """The scaling that two recipes make, for so many scales each; words for what came, where torch has no such kernel.
+
+    Validation refuses the latter in its turn: torch looks at sizes and types first.
+    """
+    if recipe_a == recipe_b == _TWO_LEVELS and scales_a == scales_b == 2:
+        return scaling.BLOCK_1x16
+    if len(recipe_a) == len(recipe_b) == scales_a == scales_b == 1 and (recipe_a[0], recipe_b[0]) in _PAIRS:
+        return _PAIRS[recipe_a[0], recipe_b[0]]
+    return f"{_told(recipe_a, scales_a)} and {_told(recipe_b, scales_b)}"
 
 
-def check_contraction(dims: Sequence[int]) -> None:
-    """() and (1, 0) mean a's columns and b's rows."""
-    if len(dims) not in (0, 2):
-        raise ReferenceRejectsValueError.because("contraction_dim", got=f"{len(dims)} numbers", wanted="none or two")
-    if len(dims) == 2 and tuple(dims) not in ((1, 0), (-1, 0), (1, -2), (-1, -2)):
-        raise UnsupportedFeatureError.because("contraction_dim", got=repr(tuple(dims))[:80], wanted="() or (1, 0)")
+def _told(recipe: tuple[str, ...], scales: int) -> str:
+    names = " + ".join(recipe) or "no recipe"
+    return names if len(recipe) == scales == 1 else f"{names} for {scales} scale{'s' * (scales != 1)}"
+
+
+def contraction(dims: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions as given, however many. InvalidInputError for two that no matrix has."""
+    named = tuple(dims)
+    known = all(isinstance(dim, int) and not isinstance(dim, bool) and -2 <= dim < 2 for dim in named)
+    if len(named) == 2 and not known:
+        raise InvalidInputError.because("contraction_dim", got=repr(named)[:80], wanted="two dimensions of matrices")
+    return named
 
 
 def shape_of(call: Request, field: str) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -87,15 +91,13 @@ def shape_of(call: Request, field: str) -> tuple[tuple[int, int], tuple[int, int
 
 def plain_scales(call: Request) -> tuple[Operand, Operand]:
     """Tensor-wise scales as they are, row-wise ones as (M, 1) and (1, N)."""
-    if call.scaling == scaling.TENSOR_WISE or 0 in (*call.a.shape, *call.b.shape):
+    if call.scaling == scaling.TENSOR_WISE:
         return call.scale_a, call.scale_b
     return _reshaped(call.scale_a, (call.a.shape[0], 1)), _reshaped(call.scale_b, (1, call.b.shape[1]))
 
 
 def block_scales(call: Request) -> tuple[Operand, Operand]:
     """Block-wise scales as (rows or blocks of a, K blocks) and (K blocks, columns or blocks of b)."""
-    if 0 in (*call.a.shape, *call.b.shape):
-        return call.scale_a, call.scale_b
     blocks = scaling.k_blocks(call)
     square_a = call.scaling == scaling.BLOCK_128x128_1x128
     square_b = call.scaling == scaling.BLOCK_1x128_128x128

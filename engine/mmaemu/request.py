@@ -34,6 +34,8 @@ class Request:
     """Where the result is to go, if the caller said so. Its values play no part."""
     scaling: str | None = None
     """How the operands are scaled, where the caller said so; else their scales' shapes tell (scaling.detect)."""
+    contraction_dim: tuple[int, ...] = ()
+    """Dimensions of a and b whose sizes torch.nn.functional.scaled_mm compares; () is a's columns and b's rows."""
 
     @property
     def operands(self) -> dict[str, Operand]:
@@ -63,6 +65,7 @@ def build(
     backend: str = "auto",
     scaling: str | None = None,
     out: Any = None,
+    contraction_dim: tuple[int, ...] = (),
 ) -> Request:
     """Read every argument. InvalidInputError for one that is not a tensor, a type or a profile at all."""
     mat1 = tensors.read(a, "a")
@@ -87,6 +90,7 @@ def build(
         backend=backend,
         out=target,
         scaling=scaling,
+        contraction_dim=contraction_dim,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mmaemu.profiles import Profile
 from mmaemu.request import Request
 from mmaemu.tensors import Operand
 
@@ -25,6 +26,8 @@ MICROSCALED = (BLOCK_1x32, BLOCK_1x16)
 
 PATHS = {TENSOR_WISE: "gemm", ROW_WISE: "row_wise", **{kind: "block_wise" for kind in BLOCKS_OF_128}}
 """The profile's table for each scaling that mmaemu models."""
+
+KINDS = (*PATHS, *MICROSCALED)
 
 BLOCK = 128
 FP4 = "float4_e2m1fn_x2"
@@ -86,21 +89,28 @@ def _strides(scale: Operand, wanted: tuple[int, int]) -> bool:
 
 
 def _microscaled(r: Request) -> bool:
-    wanted = microscale_counts(r, width=16 if r.a.dtype == FP4 else 32)
-    fits = zip((r.scale_a, r.scale_b), wanted, strict=True)
+    fits = zip((r.scale_a, r.scale_b), microscale_counts(r), strict=True)
     return _both(r, "float8_e8m0fnu") and all(scale.numel == count and scale.contiguous for scale, count in fits)
 
 
-def microscale_counts(r: Request, width: int = 32) -> tuple[int, int]:
-    """Numbers in a's and b's scales for one scale every `width` bytes: torch pads rows to 128 and blocks to 4."""
-    blocks = -(-r.a.shape[1] // width)
-    padded = -(-blocks // 4) * 4
-    m, n = (-(-size // 128) * 128 for size in (r.a.shape[0], r.b.shape[1]))
-    return m * padded, n * padded
+def microscale_counts(r: Request, numbers: int = 32) -> tuple[int, int]:
+    """How many scales a and b have, of one for `numbers` numbers: torch pads rows to 128 and blocks to 4."""
+    return _microscales(r, r.a, r.a.shape[0], numbers), _microscales(r, r.b, r.b.shape[1], numbers)
+
+
+def _microscales(r: Request, operand: Operand, outer: int, numbers: int) -> int:
+    packed = operand.dtype == FP4 and knows_fp4(r.profile)
+    blocks = -(-r.a.shape[1] * (2 if packed else 1) // numbers)
+    return -(-outer // 128) * 128 * -(-blocks // 4) * 4
+
+
+def knows_fp4(profile: Profile) -> bool:
+    """Whether this torch takes 4-bit operands at all."""
+    return BLOCK_1x16 in profile.contract.scale_kinds
 
 
 def _nvfp4(r: Request) -> bool:
-    fits = zip((r.scale_a, r.scale_b), microscale_counts(r, width=8), strict=True)
+    fits = zip((r.scale_a, r.scale_b), microscale_counts(r, numbers=16), strict=True)
     sizes = all(scale.numel == count and scale.contiguous for scale, count in fits)
     return sizes and r.a.dtype == r.b.dtype == FP4 and _both(r, "float8_e4m3fn")
 

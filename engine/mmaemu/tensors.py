@@ -35,6 +35,8 @@ class Operand:
     device: Any = None
     requires_grad: bool = False
     """True where torch would record the call for autograd."""
+    offset: int = 0
+    """Where a view begins in its memory, in elements, as far as torch tells."""
 
     @property
     def numel(self) -> int:
@@ -42,8 +44,10 @@ class Operand:
 
     @property
     def contiguous(self) -> bool:
-        """Row-major without gaps, as torch says it: the stride of a size of 1 does not matter."""
+        """Row-major without gaps, as torch says it: strides of a size of 1, and of no elements, do not matter."""
         expected = 1
+        if 0 in self.shape:
+            return True
         for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if size != 1 and stride != expected:
                 return False
@@ -87,7 +91,9 @@ def read_target(value: Any, field: str) -> Operand:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         dtype = str(value.dtype).removeprefix("torch.")
-        return Operand(dtype, tuple(value.shape), tuple(value.stride()), None, "torch", value.device)
+        return Operand(dtype, tuple(value.shape), tuple(value.stride()), None, "torch", value.device,
+            offset=value.storage_offset(),
+        )  # fmt: skip
     return read(value, field)
 
 
@@ -152,6 +158,7 @@ def _read_torch(value: Any, torch: Any) -> Operand:
         kind="spec" if value.device.type == "meta" else "torch",
         device=value.device,
         requires_grad=bool(value.requires_grad and torch.is_grad_enabled()),
+        offset=value.storage_offset(),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from mmaemu import scaling
 from mmaemu.checks.finding import E4M3, E5M2, FP8_TYPES, OUT_TYPES, Finding, has_own_kernel, is_row_wise, kind_of
+from mmaemu.profiles import Profile
 from mmaemu.request import Request
 
 
@@ -45,13 +46,13 @@ def row_wise_output_exists(r: Request) -> Finding | None:
     return Finding("out_dtype", r.out_dtype, f"{' or '.join(outputs)} with row-wise scales")
 
 
-def row_wise_bias_is_a_vector(r: Request) -> Finding | None:
+def own_kernel_takes_bias(r: Request) -> Finding | None:
     if r.bias is None or not has_own_kernel(r):
         return None
-    if len(r.bias.shape) == 1 and (r.bias.shape[0] == 1 or r.bias.strides[0] == 1):
+    if len(r.bias.shape) == 1 and r.bias.strides[0] == 1:
         return None
     got = f"shape {r.bias.shape}, strides {r.bias.strides}"
-    return Finding("bias", got, "a contiguous vector with row-wise scales")
+    return Finding("bias", got, "a contiguous vector with row-wise scales", "Pass bias.reshape(-1).contiguous().")
 
 
 def output_type_exists(r: Request) -> Finding | None:
@@ -67,8 +68,11 @@ def e5m2_needs_e5m2(r: Request) -> Finding | None:
 
 
 def scale_result_fits_output(r: Request) -> Finding | None:
+    """Row-wise products do without it, whatever it is."""
     if r.scale_result is None or r.out_dtype in FP8_TYPES or kind_of(r) != scaling.TENSOR_WISE:
         return None
-    if r.profile.gemm.scale_result_on_wide_output == "ignore":
-        return None
     return Finding("scale_result", f"out_dtype {r.out_dtype}", "an fp8 output, or no scale_result")
+
+
+def wide_scale_result_is_refused(profile: Profile) -> bool:
+    return profile.gemm.scale_result_on_wide_output == "reject"

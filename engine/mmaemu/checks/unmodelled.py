@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mmaemu import scaling
-from mmaemu.checks.finding import FP8_TYPES, OUT_TYPES, Finding, is_empty, kind_of
+from mmaemu.checks.finding import FP8_TYPES, OUT_TYPES, Finding, fits_in_place, kind_of, lies_in_rows
 from mmaemu.profiles.gemm import SPLIT_SCHEMES
 from mmaemu.profiles.load import MAX_SPLITS
 from mmaemu.request import Request
@@ -56,14 +56,28 @@ def row_scales_have_no_gaps(r: Request) -> Finding | None:
 
 
 def bias_has_no_gaps(r: Request) -> Finding | None:
-    """torch hands cuBLASLt the address of a bias alone; with gaps it would read what lies in them."""
-    if r.bias is None or r.bias.contiguous or is_empty(r):
+    """torch hands on where a bias begins; its strides are not looked at, so the library reads what lies in gaps."""
+    if r.bias is None or r.bias.contiguous:
         return None
     return Finding("bias", f"strides {r.bias.strides}", "a contiguous tensor", "Call .contiguous() on it.")
 
 
+def out_is_row_major(r: Request) -> Finding | None:
+    """torch lets the library write a column-major out with the operands' parts exchanged; into a copy, which it then
+    drops, where neither stride is 1."""
+    if r.out is None or not fits_in_place(r) or lies_in_rows(r.out):
+        return None
+    return Finding("out", f"strides {r.out.strides}", "a row-major matrix", "Write to a contiguous tensor, then copy.")
+
+
+def contraction_is_the_usual(r: Request) -> Finding | None:
+    if not r.contraction_dim or tuple(dim % 2 for dim in r.contraction_dim) == (1, 0):
+        return None
+    return Finding("contraction_dim", str(r.contraction_dim), "() or (1, 0)")
+
+
 def block_scales_have_modelled_output(r: Request) -> Finding | None:
-    if kind_of(r) not in scaling.BLOCKS_OF_128 or r.out_dtype not in FP8_TYPES or is_empty(r):
+    if kind_of(r) not in scaling.BLOCKS_OF_128 or r.out_dtype not in FP8_TYPES:
         return None
     return Finding("out_dtype", f"{r.out_dtype} with block-wise scales", "bfloat16, float16 or float32")
 

@@ -27,6 +27,7 @@ class Contract:
     """The plain values that validation reads. Field meanings are documented in `FIELDS`."""
 
     scale_kinds: tuple[str, ...]
+    scales_need_fp8: bool
     scale_kind_error: str
     scale_b_dimensions: int
     e5m2_pair_error: str
@@ -38,6 +39,7 @@ class Contract:
 
 FIELDS: dict[str, str] = {
     "scale_kinds": "scalings that are recognised by the shapes of the scales, in torch's order",
+    "scales_need_fp8": "whether scales are recognised beside fp8 operands alone, which are then looked at first",
     "scale_kind_error": "torch's exception for scales that fit none of them",
     "scale_b_dimensions": "the most dimensions that scale_b may have",
     "e5m2_pair_error": "torch's exception for two e5m2 operands",
@@ -56,6 +58,7 @@ LISTS: dict[str, tuple[str, ...]] = {
 """Fields that are lists, and what may stand in them."""
 
 CHOICES: dict[str, tuple[Any, ...]] = {
+    "scales_need_fp8": (True, False),
     "scale_kind_error": EXCEPTIONS,
     "e5m2_pair_error": EXCEPTIONS,
     "row_wise_kernel": ("torch", "cublaslt"),
