@@ -409,6 +409,14 @@ ACCEPTED = {
     "blocks of 128x128 for b": blocks(scale_b=torch.ones(1, 2).t()),
     "blocks of 128x128 for a": blocks(scale_a=torch.ones(1, 2)),
     "an out of the right shape": {"out": torch.empty(M, N, dtype=torch.bfloat16)},
+    "an a and a b that begin at the sixteenth byte": {
+        "a": fp8(M, 2 * K)[:, 16 : K + 16],
+        "b": fp8(N, 2 * K)[:, 16 : K + 16].t(),
+    },
+    "a single row cut out of padded ones": {"a": fp8(M, 2 * K)[3:4, :K], "rows": 1},
+    "an overlapping a, which torch copies": {"a": fp8(1, 8 * M + K).as_strided((M, K), (8, 1))},
+    "an a of one row stretched, which torch copies": {"a": fp8(1, K).expand(M, K)},
+    "an out of another shape in any layout": {"out": torch.empty(0, M, dtype=torch.bfloat16).t()},
     "an empty out": {"out": torch.empty(0, dtype=torch.bfloat16)},
     "an out with a padded leading dimension": {"out": torch.empty(M, 2 * N, dtype=torch.bfloat16)[:, :N]},
 }
@@ -416,7 +424,46 @@ ACCEPTED = {
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_what_the_reference_accepts_is_computed(name):
-    assert mmaemu.scaled_mm(**{**good_call(), **ACCEPTED[name]}).shape == (M, N)
+    change = dict(ACCEPTED[name])
+    rows = change.pop("rows", M)
+    assert mmaemu.scaled_mm(**{**good_call(), **change}).shape == (rows, N)
+
+
+# cuBLASLt's table: of A and B, the types of D without a bias, with a float16 and with a bfloat16 one; fp8 D take both.
+WITHOUT, HALF, BRAIN = {"float32", "bfloat16", "float16"}, {"float16"}, {"bfloat16"}
+TYPES: dict[tuple[torch.dtype, torch.dtype], set[str]] = {
+    (E4M3, E4M3): {"float8_e4m3fn"},
+    (E4M3, E5M2): {"float8_e4m3fn", "float8_e5m2"},
+    (E5M2, E4M3): {"float8_e4m3fn", "float8_e5m2"},
+    (E5M2, E5M2): set(),
+}
+
+
+@pytest.mark.parametrize("profile", [OLDER, NEWER])
+@pytest.mark.parametrize("bias", [None, "float16", "bfloat16", "float32"])
+@pytest.mark.parametrize(("type_a", "type_b"), TYPES)
+def test_outputs_and_biases_are_those_of_cublaslts_table(type_a, type_b, bias, profile):
+    wide = {None: WITHOUT, "float16": HALF, "bfloat16": BRAIN, "float32": set()}[bias]
+    narrow = set() if bias == "float32" else TYPES[type_a, type_b]
+    operands = {"a": fp8(M, K, type_a), "b": fp8(N, K, type_b).t(), "profile": profile}
+    found = set()
+    for out_dtype in ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"):
+        change: dict[str, Any] = {**operands, "out_dtype": getattr(torch, out_dtype)}
+        if bias is not None:
+            change["bias"] = torch.ones(N).to(getattr(torch, bias))
+        try:
+            mmaemu.scaled_mm(**{**good_call(), **change})
+        except ReferenceRejectsError:
+            continue
+        found.add(out_dtype)
+    assert found == (wide | narrow if TYPES[type_a, type_b] else set())
+
+
+def test_without_an_out_dtype_the_output_is_of_as_type():
+    call = good_call()
+    del call["out_dtype"]
+    assert mmaemu.scaled_mm(**call).dtype == E4M3
+    assert mmaemu.scaled_mm(**{**call, "a": fp8(M, K, E5M2)}).dtype == E5M2
 
 
 def test_scale_result_changes_nothing_on_the_row_wise_path():
