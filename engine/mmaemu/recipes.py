@@ -27,7 +27,7 @@ _PAIRS = {
 _TWO_LEVELS = ("BlockWise1x16", "TensorWise")
 """NVFP4 may have a second scale for the whole tensor."""
 
-KNOWN_PAIRS = "one scale an operand, and " + "; ".join(f"{a} and {b}" for a, b in _PAIRS)
+KNOWN_PAIRS = "one scale an operand, and " + "; ".join(f"{a} with {b}" for a, b in _PAIRS)
 
 
 def read(recipe: Any, field: str) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def kind_of(recipe_a: tuple[str, ...], recipe_b: tuple[str, ...], scales_a: int 
         return scaling.BLOCK_1x16
     if len(recipe_a) == len(recipe_b) == scales_a == scales_b == 1 and (recipe_a[0], recipe_b[0]) in _PAIRS:
         return _PAIRS[recipe_a[0], recipe_b[0]]
-    return f"{_told(recipe_a, scales_a)} and {_told(recipe_b, scales_b)}"
+    return f"{_told(recipe_a, scales_a)} with {_told(recipe_b, scales_b)}"
 
 
 def _told(recipe: tuple[str, ...], scales: int) -> str:

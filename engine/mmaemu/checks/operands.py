@@ -168,7 +168,7 @@ def distances_are_aligned(r: Request) -> Finding | None:
         if distance % _ALIGNMENT:
             unit = "columns" if field == "b" else "rows"
             wanted = f"{unit} that begin {_ALIGNMENT} bytes apart, or a multiple of that"
-            return Finding(field, f"{unit} {distance} bytes apart", wanted, _COPY)
+            return Finding(field, f"{unit} {distance} bytes apart", wanted, _copy_hint(field))
     return None
 
 
@@ -177,11 +177,12 @@ def addresses_are_aligned(r: Request) -> Finding | None:
         begin = operand.offset * _BYTES.get(operand.dtype, 1)
         if begin % _ALIGNMENT:
             got = f"a view that begins {begin} bytes into its memory"
-            return Finding(field, got, f"a multiple of {_ALIGNMENT} bytes", _COPY)
+            return Finding(field, got, f"a multiple of {_ALIGNMENT} bytes", _copy_hint(field))
     return None
 
 
-_COPY = "Pass a copy: x.clone()."
+def _copy_hint(field: str) -> str:
+    return "Write to a tensor of its own, then copy." if field == "out" else "Pass a copy: x.clone()."
 
 
 def _row_hint(operand: Operand) -> str:

@@ -153,12 +153,16 @@ void plain_step(const Block& block, int first, int count, float* acc, int64_t st
 // Rows of one call to the inner loops. Four rows by sixteen columns are eight running sums in registers.
 constexpr int kRows = 4;
 
-MMAEMU_AVX2 inline void avx2_rows(const Block& block, int row, int first, int count, float* acc, int64_t stride) {
+// kCount: the number of products where it is known, so that loops have no end to guess; 0 else.
+template <int kCount>
+MMAEMU_AVX2 inline void avx2_rows(const Block& block, int row, int first, int some, float* acc, int64_t stride) {
+  const int count = kCount ? kCount : some;
   const int8_t* ea = &block.a_exponent[size_t(row) * kDepth];
   const int8_t* pa = &block.a_place[size_t(row) * kDepth];
   const float* a = &block.a[size_t(row) * kDepth];
   __m256i most[kRows], below[kRows];
   for (int i = 0; i < kRows; ++i) most[i] = _mm256_set1_epi8(-128);
+#pragma GCC unroll 4
   for (int k = first; k < first + count; ++k) {
     const __m256i eb = _mm256_load_si256(reinterpret_cast<const __m256i*>(block.b_exponent[k]));
     for (int i = 0; i < kRows; ++i)
@@ -185,6 +189,7 @@ MMAEMU_AVX2 inline void avx2_rows(const Block& block, int row, int first, int co
   }
   __m256i inexact[kRows];
   for (int i = 0; i < kRows; ++i) inexact[i] = _mm256_setzero_si256();
+#pragma GCC unroll 4
   for (int k = first; k < first + count; ++k) {
     const __m256i pb = _mm256_load_si256(reinterpret_cast<const __m256i*>(block.b_place[k]));
     for (int i = 0; i < kRows; ++i) {
@@ -204,6 +209,7 @@ MMAEMU_AVX2 inline void avx2_rows(const Block& block, int row, int first, int co
         const __m256 signed_m = _mm256_or_ps(m, _mm256_and_ps(old, _mm256_castsi256_ps(sign)));
         sum[i][part] = _mm256_add_ps(m, _mm256_sub_ps(_mm256_add_ps(old, signed_m), signed_m));
       }
+#pragma GCC unroll 4
     for (int k = first; k < first + count; ++k) {
       const __m256 b0 = _mm256_load_ps(&block.b[k][half_panel]), b1 = _mm256_load_ps(&block.b[k][half_panel + 8]);
       for (int i = 0; i < kRows; ++i) {
@@ -224,7 +230,15 @@ MMAEMU_AVX2 inline void avx2_rows(const Block& block, int row, int first, int co
 }
 
 MMAEMU_AVX2 void avx2_step(const Block& block, int first, int count, float* acc, int64_t stride) {
-  for (int row = 0; row < block.rows; row += kRows) avx2_rows(block, row, first, count, acc + row * stride, stride);
+  for (int row = 0; row < block.rows; row += kRows) {
+    float* own = acc + row * stride;
+    if (count == 32)
+      avx2_rows<32>(block, row, first, count, own, stride);
+    else if (count == 16)
+      avx2_rows<16>(block, row, first, count, own, stride);
+    else
+      avx2_rows<0>(block, row, first, count, own, stride);
+  }
 }
 
 // load_b for 32 columns at once. The format's fields are cut out of bytes; a table of 16 gives trailing zeros.

@@ -3,19 +3,22 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 extern "C" {
 
-// target[column][row] = source[row][column], in blocks that stay in the first-level cache.
+// target[column][row] = source[row][column], by way of a block of its own: lines of a matrix whose width is a power of
+// two would push each other out of the cache.
 void mmaemu_transpose(const uint8_t* source, int64_t stride, int64_t rows, int64_t columns, uint8_t* target) {
   constexpr int64_t kBlock = 64;
   for (int64_t top = 0; top < rows; top += kBlock)
     for (int64_t left = 0; left < columns; left += kBlock) {
       const int64_t bottom = std::min(rows, top + kBlock), right = std::min(columns, left + kBlock);
-      for (int64_t j = left; j < right; ++j) {
-        uint8_t* line = target + j * rows;
-        for (int64_t i = top; i < bottom; ++i) line[i] = source[i * stride + j];
-      }
+      uint8_t turned[kBlock][kBlock];
+      for (int64_t i = top; i < bottom; ++i)
+        for (int64_t j = left; j < right; ++j) turned[j - left][i - top] = source[i * stride + j];
+      for (int64_t j = left; j < right; ++j)
+        std::memcpy(target + j * rows + top, turned[j - left], size_t(bottom - top));
     }
 }
 
