@@ -42,9 +42,10 @@ class CustomBuildHook(BuildHookInterface[Any]):
 def build(root: Path) -> str | None:
     """Compile, unless the library is newer than its sources; the reason where that does not work."""
     target, sources = root / LIBRARY, sorted((root / NATIVE).glob("*.cpp"))
+    read = [*sources, *(root / NATIVE).glob("*.h"), Path(__file__)]
     made = target.stat().st_mtime if target.exists() else 0.0
     extra = os.environ.get("MMAEMU_CXXFLAGS", "").split()
-    if not extra and all(path.stat().st_mtime < made for path in (*sources, Path(__file__))):
+    if not extra and all(path.stat().st_mtime < made for path in read):
         return None
     compiler = next((found for name in compilers() if (found := shutil.which(name))), None)
     if compiler is None or platform.system() not in ("Linux", "Darwin"):

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from mmaemu import Bits, accumulate
-from mmaemu.backends.reference import thread_count
+from mmaemu.backends.tiles import thread_count
 from mmaemu.model import formats
 from mmaemu.model.decode import decode
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mmaemu import remote as remote
     from mmaemu import testing as testing
     from mmaemu.api import accumulate as accumulate
+    from mmaemu.api import mma as mma
     from mmaemu.api import scaled_mm as scaled_mm
     from mmaemu.backends.registry import backends_status as backends_status
     from mmaemu.bits import Bits as Bits
@@ -49,6 +50,7 @@ _HOMES = {
     "backends_status": "mmaemu.backends.registry",
     "emulate": "mmaemu.emulation",
     "explain": "mmaemu.trace",
+    "mma": "mmaemu.api",
     "scaled_mm": "mmaemu.api",
 }
 _MODULES = ("functional", "model", "profiles", "remote", "testing")

@@ -10,7 +10,9 @@ import numpy as np
 from mmaemu import factors, plan, request, tensors, validation
 from mmaemu.backends import execute, registry
 from mmaemu.backends.interface import Progress
-from mmaemu.profiles import Profile
+from mmaemu.model import dot_product
+from mmaemu.model.formats import AnyBits
+from mmaemu.profiles import Instruction, Profile
 from mmaemu.request import Request, Splitk
 
 
@@ -62,7 +64,7 @@ def run(call: Request, out: Any = None, *, threads: int | None = None, progress:
     """`scaled_mm` of a request."""
     validation.validate(call)
     layout = plan.make(call)
-    backend = registry.choose(call.backend, layout).backend
+    backend = registry.choose(call.backend).backend
     words = execute.multiply(
         backend, call.a.data, call.b.data, factors.of(call), layout, threads=threads, progress=progress
     )
@@ -100,8 +102,30 @@ def accumulate(
     )  # fmt: skip
     validation.validate(call, whole_call=False)
     layout = plan.make(call)
-    engine = registry.choose(call.backend, layout).backend
+    engine = registry.choose(call.backend).backend
     words = execute.accumulate(
         engine, call.a.data, call.b.data, factors.of(call), layout, threads=threads, progress=progress
     )
     return tensors.give_back(words, "float32", call.a)
+
+
+def mma(
+    a: AnyBits,
+    b: AnyBits,
+    c: AnyBits,
+    fmt_a: str,
+    fmt_b: str,
+    *,
+    preset: str | Instruction,
+    acc: str = "f32",
+    backend: str = "auto",
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> AnyBits:
+    """What one tensor-core instruction returns for each row: [count] words of a[i] . b[i] + c[i].
+
+    Arguments, bits and errors are those of `mmaemu.model.dot`, which is the reference; this takes the fastest backend.
+    backend, threads, progress: as in `scaled_mm`.
+    """
+    how = dot_product.checked(a, b, c, fmt_a, fmt_b, preset=preset, acc=acc)
+    return registry.choose(backend).backend.dot(a, b, c, how, threads=threads, progress=progress)

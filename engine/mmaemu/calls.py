@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import numpy as np
-
 import mmaemu
 from mmaemu import profiles
 from mmaemu.backends.interface import Progress
@@ -18,9 +16,6 @@ from mmaemu.errors import InvalidInputError
 from mmaemu.model import formats
 from mmaemu.profiles import Profile
 from mmaemu.wire import OPERATIONS, Call, Reply
-
-_MMA_PRODUCTS = 1 << 20
-"""Products of one slice of an mma call: its temporaries stay small however many rows there are."""
 
 Sizes = tuple[int, ...]
 
@@ -95,7 +90,7 @@ def _explain(call: Call, progress: Progress | None) -> Reply:
 
 
 def _mma(call: Call, progress: Progress | None) -> Reply:
-    from mmaemu import model
+    from mmaemu import api
 
     _need(call, "a", "b", "c")
     a, b, c = (call.tensors[name] for name in ("a", "b", "c"))
@@ -109,11 +104,8 @@ def _mma(call: Call, progress: Progress | None) -> Reply:
         raise _invalid("acc", repr(acc)[:80], "f32 or f16")
     if formats.get(acc) is not formats.get(c.dtype):
         raise _invalid("c", c.dtype, f"{formats.get(acc).torch_name}, as acc says")
-    words = np.empty(c.shape, c.array.dtype)
-    for done, (part, total) in enumerate(_slices(a, b, c), 1):
-        words[part] = model.dot(a.array[part], b.array[part], c.array[part], fmt_a, fmt_b, preset=preset, acc=acc)
-        if progress is not None:
-            progress(done, total)
+    backend = call.options.get("backend") or "auto"
+    words = api.mma(a.array, b.array, c.array, fmt_a, fmt_b, preset=preset, acc=acc, backend=backend, progress=progress)
     return Reply({"d": Bits(c.dtype, words)}, {"engine_version": mmaemu.__version__, "preset": preset})
 
 
@@ -123,16 +115,6 @@ _RUNNERS: dict[str, Callable[[Call, Progress | None], Reply]] = {
     "mma": _mma,
     "explain": _explain,
 }
-
-
-def _slices(a: Bits, b: Bits, c: Bits) -> list[tuple[Any, int]]:
-    """Slices of the rows, and how many there are; everything at once where shapes disagree, for dot to refuse."""
-    agree = len(a.shape) == 2 and a.shape == b.shape and c.shape == a.shape[:1]
-    if not agree or 0 in a.shape:
-        return [(..., 1)]
-    step = max(1, _MMA_PRODUCTS // a.shape[1])
-    starts = range(0, a.shape[0], step)
-    return [(slice(start, start + step), len(starts)) for start in starts]
 
 
 def _gemm(call: Call) -> tuple[dict[str, Any], dict[str, Any]]:

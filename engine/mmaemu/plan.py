@@ -96,6 +96,11 @@ class Plan:
         """True where each chunk is scaled as it joins the sum."""
         return self.rule.chunk_join == "scaled_fma"
 
+    @property
+    def scales_before_epilogue(self) -> bool:
+        """True where both scales are part of the accumulator, and the epilogue must leave them out."""
+        return self.scales_partials or self.scales_chunks
+
     def block_of(self, k: int) -> int:
         """The block of scales that position k lies in."""
         return k // scaling.BLOCK

@@ -19,7 +19,6 @@ import numpy as np
 from mmaemu import profiles
 from mmaemu.errors import InvalidInputError
 from mmaemu.model import formats
-from mmaemu.model.dot_product import dot
 from mmaemu.model.formats import AnyBits
 from mmaemu.profiles import load
 
@@ -93,8 +92,8 @@ def preset_of(entry: dict[str, Any]) -> str:
 
 
 def replay(chosen: list[Recording], mma: Mma | None = None) -> Iterator[Outcome]:
-    """Run each recording, by `mma` or by this machine's own `mmaemu.model.dot`, and compare every output word."""
-    run = _local if mma is None else mma
+    """Run each recording, by `mma` or by this machine's own backend, and compare every output word."""
+    run = local() if mma is None else mma
     for recording in chosen:
         words = _read(recording)
         started = time.perf_counter()
@@ -103,8 +102,16 @@ def replay(chosen: list[Recording], mma: Mma | None = None) -> Iterator[Outcome]
         yield _compare(recording, actual, words["d"], seconds)
 
 
-def _local(a: AnyBits, b: AnyBits, c: AnyBits, recording: Recording) -> AnyBits:
-    return dot(a, b, c, recording.fmt_a, recording.fmt_b, preset=recording.preset, acc=recording.acc)
+def local(backend: str = "auto") -> Mma:
+    """Recordings run by a backend of this machine."""
+    from mmaemu import api
+
+    def run(a: AnyBits, b: AnyBits, c: AnyBits, recording: Recording) -> AnyBits:
+        return api.mma(
+            a, b, c, recording.fmt_a, recording.fmt_b, preset=recording.preset, acc=recording.acc, backend=backend
+        )
+
+    return run
 
 
 def _compare(recording: Recording, actual: AnyBits, expected: AnyBits, seconds: float) -> Outcome:

@@ -81,7 +81,7 @@ def explain(
     validation.validate(call)
     layout = plan.make(call)
     wanted = [_cell(cell, layout) for cell in cells]
-    choice = registry.choose(call.backend, layout)
+    choice = registry.choose(call.backend)
     return Trace(
         schema=SCHEMA,
         engine_version=mmaemu.__version__,

@@ -11,7 +11,7 @@ import numpy as np
 
 from mmaemu import factors
 from mmaemu.backends import execute, reference
-from mmaemu.model import accumulator, alignment, chain, decode, epilogue, formats, reduction
+from mmaemu.model import accumulator, alignment, chain, decode, epilogue, formats
 from mmaemu.model.accumulator import Accumulator
 from mmaemu.model.decode import NAN, Decoded
 from mmaemu.model.epilogue import Factors
@@ -40,17 +40,10 @@ def explain_cell(call: Request, layout: Plan, i: int, j: int) -> Json:
         finished = [(f"K = 0: {layout.fmt_out.torch_name} zero", np.zeros((1, 1), layout.fmt_out.storage))]
     else:
         uniform = layout.only(part)
-        if uniform.scales_partials:
-            partials = [epilogue.apply_scales(partial, own.scale_a, own.scale_b, layout.rule) for partial in partials]
-        sums = list(
-            reduction.running_sums(
-                partials, layout.scheme, lambda p: epilogue.convert(p, layout.fmt_out, layout.rule), layout.fmt_out
-            )
-        )
+        sums = list(reference.running_sums(partials, own, uniform))
         reduced = [_word(total, F32) for total in sums] if len(sums) > 1 else []
         acc = sums[-1]
-        scaled = uniform.scales_partials or uniform.scales_chunks
-        finished = list(epilogue.steps(acc, own, layout.fmt_out, layout.rule, scaled))
+        finished = list(epilogue.steps(acc, own, layout.fmt_out, layout.rule, uniform.scales_before_epilogue))
     out = finished[-1][1]
     return {
         "row": i,

@@ -110,6 +110,3 @@ def of_tile(factors: Factors, rows: Range, columns: Range) -> Factors:
     scale_a, scale_b = part(factors.scale_a, 0, rows), part(factors.scale_b, 1, columns)
     assert scale_a is not None and scale_b is not None
     return Factors(scale_a, scale_b, part(factors.bias, 1, columns), factors.scale_result)
-
-
-__all__ = ["accumulate", "multiply", "of_tile", "padded"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from mmaemu.model.dot_product import Dot
 from mmaemu.model.epilogue import Factors
 from mmaemu.model.formats import AnyBits
 from mmaemu.plan import Plan
@@ -30,4 +31,10 @@ class Backend(Protocol):
         self, a: AnyBits, b: AnyBits, factors: Factors, plan: Plan, *, threads: int | None, progress: Progress | None
     ) -> AnyBits:
         """[M, N] output words of the same product, epilogue included."""
+        ...
+
+    def dot(
+        self, a: AnyBits, b: AnyBits, c: AnyBits, how: Dot, *, threads: int | None, progress: Progress | None
+    ) -> AnyBits:
+        """[count] accumulator words of one instruction, chained over rows of [count, K] words."""
         ...

@@ -7,17 +7,15 @@ that worth while.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from mmaemu.backends.execute import of_tile
 from mmaemu.backends.interface import Progress
-from mmaemu.errors import InvalidInputError
+from mmaemu.backends.tiles import Tile, cover, in_threads, thread_count
 from mmaemu.model import accumulator, chain, epilogue, ieee, reduction
+from mmaemu.model.dot_product import Dot
 from mmaemu.model.epilogue import Factors
 from mmaemu.model.formats import F32, AnyBits
 from mmaemu.plan import Plan, Split
@@ -25,12 +23,8 @@ from mmaemu.plan import Plan, Split
 TILE_M, TILE_N = 64, 512
 SMALLEST_TILE = 8192
 """Outputs of a tile below which handing the interpreter lock between threads costs more than a thread brings."""
-
-
-@dataclass(frozen=True)
-class _Tile:
-    rows: tuple[int, int]
-    columns: tuple[int, int]
+_DOT_PRODUCTS = 1 << 20
+"""Products of one slice of a list of dot products: its temporaries stay small however many there are."""
 
 
 def accumulate(
@@ -69,8 +63,7 @@ def multiply(
     out = np.zeros((plan.m, plan.n), plan.fmt_out.storage)
 
     def finish(acc: AnyBits, own: Factors) -> AnyBits:
-        scaled = plan.scales_partials or plan.scales_chunks
-        *_, (_, words) = epilogue.steps(acc, own, plan.fmt_out, plan.rule, scaled)
+        *_, (_, words) = epilogue.steps(acc, own, plan.fmt_out, plan.rule, plan.scales_before_epilogue)
         return words
 
     _run(a, b, factors, plan, out, finish, threads, progress)
@@ -85,49 +78,23 @@ def _run(
     if plan.k == 0 or out.size == 0:
         return
     threads = thread_count(threads)
-    tiles = _tiles(plan.m, plan.n, threads)
 
-    def run(tile: _Tile) -> None:
-        rows, columns = slice(*tile.rows), slice(*tile.columns)
-        own = of_tile(factors, tile.rows, tile.columns)
+    def run(tile: Tile) -> None:
+        rows, columns = slice(*tile[0]), slice(*tile[1])
+        own = of_tile(factors, *tile)
         partials = [_partial(a[rows], b[:, columns], own, split, plan) for split in plan.splits]
-        out[rows, columns] = finish(reduce_partials(partials, own, plan), own)
+        *_, total = running_sums(partials, own, plan)
+        out[rows, columns] = finish(total, own)
 
-    with ThreadPoolExecutor(min(threads, len(tiles))) as pool:
-        futures = [pool.submit(run, tile) for tile in tiles]
-        try:
-            for done, future in enumerate(futures, 1):
-                future.result()
-                if progress is not None:
-                    progress(done, len(tiles))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    in_threads(run, _tiles(plan.m, plan.n, threads), threads, progress)
 
 
-def thread_count(threads: int | None) -> int:
-    """`threads`, else MMAEMU_THREADS, else the processors that this process may use."""
-    if threads is None and (text := os.environ.get("MMAEMU_THREADS")):
-        threads = int(text) if text.isascii() and text.isdigit() else 0
-        if threads == 0:
-            raise InvalidInputError.because(
-                "MMAEMU_THREADS", got=repr(text)[:80], wanted="a number of threads, 1 or more"
-            )
-    if threads is None:
-        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(threads, 1)
-
-
-def _tiles(m: int, n: int, threads: int) -> list[_Tile]:
+def _tiles(m: int, n: int, threads: int) -> list[Tile]:
     """Tiles that cover the result, narrower where there would be fewer than threads."""
     width = TILE_N
     while -(-m // TILE_M) * -(-n // width) < threads and min(m, TILE_M) * width // 2 >= SMALLEST_TILE:
         width //= 2
-    return [
-        _Tile((row, min(m, row + TILE_M)), (column, min(n, column + width)))
-        for column in range(0, n, width)
-        for row in range(0, m, TILE_M)
-    ]
+    return cover(m, n, TILE_M, width)
 
 
 def _partial(a: AnyBits, b: AnyBits, factors: Factors, split: Split, plan: Plan) -> AnyBits:
@@ -155,10 +122,25 @@ def join(total: AnyBits | None, chunk: AnyBits, factors: Factors, start: int, pl
     return chunk if total is None else ieee.add(total, chunk)
 
 
-def reduce_partials(partials: list[AnyBits], factors: Factors, plan: Plan) -> AnyBits:
-    """The splits' words as one float32 accumulator, scaled first where the plan says so."""
+def running_sums(partials: Sequence[AnyBits], factors: Factors, plan: Plan) -> Iterator[AnyBits]:
+    """The float32 accumulator after each split, partials scaled first where the plan says so."""
     if plan.scales_partials:
         partials = [epilogue.apply_scales(partial, factors.scale_a, factors.scale_b, plan.rule) for partial in partials]
-    return reduction.reduce(
+    return reduction.running_sums(
         partials, plan.scheme, lambda partial: epilogue.convert(partial, plan.fmt_out, plan.rule), plan.fmt_out
     )
+
+
+def dot(
+    a: AnyBits, b: AnyBits, c: AnyBits, how: Dot, *, threads: int | None = None, progress: Progress | None = None
+) -> AnyBits:
+    """[count] accumulator words: the chain of one instruction over each row of a and b, [count, K] words, and c."""
+    out = np.empty(c.shape, c.dtype)
+    step = max(1, _DOT_PRODUCTS // a.shape[1])
+
+    def run(start: int) -> None:
+        part = slice(start, start + step)
+        out[part] = how.of_words(a[part], b[part], c[part])
+
+    in_threads(run, range(0, len(c), step), thread_count(threads), progress)
+    return out

@@ -9,11 +9,11 @@ from mmaemu.backends import native, reference
 from mmaemu.backends.interface import Backend
 from mmaemu.backends.native import library
 from mmaemu.errors import BackendUnavailableError, InvalidInputError
-from mmaemu.plan import Plan
 
 _BACKENDS: dict[str, Backend] = {"reference": reference, "native": native}
 PREFERRED = "native"
-"""What auto means where it is available and runs the plan; tests set it to hold each backend against the oracle."""
+"""What auto means where it is available; tests set it to hold each backend against the oracle."""
+_KERNELS = {"avx512": "AVX-512", "avx2": "AVX2 and FMA", "plain": "plain C++, for this processor lacks AVX2 and FMA"}
 _CUDA = "the CUDA kernels are not part of this release"
 
 
@@ -47,31 +47,23 @@ def backends_status() -> dict[str, BackendStatus]:
 def _native_status() -> BackendStatus:
     if library.load() is None:
         return BackendStatus("native", False, library.why_missing())
-    how = {"avx2": "AVX2 and FMA", "plain": "plain C++, for this processor lacks AVX2"}[library.fastest()]
-    return BackendStatus("native", True, f"compiled kernels for fp8 ({how}); other instructions run on the reference")
+    return BackendStatus("native", True, f"compiled kernels; fp8 by {_KERNELS[library.fastest()]}")
 
 
-def choose(name: str, plan: Plan | None = None) -> Choice:
-    """The backend for `name`; auto is native where it is available and runs `plan`, else the reference.
+def choose(name: str) -> Choice:
+    """The backend for `name`; auto is native where it is available, else the reference.
 
-    All give the same bits. BackendUnavailableError where the named one is missing or does not run the plan.
+    All give the same bits. BackendUnavailableError where the named one is missing.
     """
     status = backends_status()
-    if name == "auto" and PREFERRED == "reference":
-        return Choice("reference", reference)
     if name == "auto":
-        if not status["native"].available:
-            return Choice("reference", reference, f"native: {status['native'].reason}")
-        obstacle = None if plan is None else native.supports(plan)
-        return Choice("native", native) if obstacle is None else Choice("reference", reference, f"native: {obstacle}")
+        if PREFERRED == "reference" or status["native"].available:
+            return Choice(PREFERRED, _BACKENDS[PREFERRED])
+        return Choice("reference", reference, f"native: {status['native'].reason}")
     if name not in status:
         known = ", ".join(["auto", *status])
         raise InvalidInputError.because("backend", got=repr(name)[:80], wanted=f"one of {known}")
-    obstacle = None if status[name].available else status[name].reason
-    if obstacle is None and name == "native" and plan is not None:
-        obstacle = native.supports(plan)
-    if obstacle is not None:
-        raise BackendUnavailableError.because(
-            "backend", got=name, wanted="a backend that runs here", hint=f"{obstacle}. backend='auto' runs here."
-        )
+    if not status[name].available:
+        hint = f"{status[name].reason}. backend='auto' runs here."
+        raise BackendUnavailableError.because("backend", got=name, wanted="a backend that runs here", hint=hint)
     return Choice(name, _BACKENDS[name])

@@ -39,12 +39,12 @@ def operand(bits: AnyBits, fmt: Format, rule: StepRule) -> Decoded:
 def groups(length: int, rule: StepRule) -> list[list[tuple[int, ...]]]:
     """Which k each step takes, instruction by instruction, for `length` (padded) products."""
     return [
-        [tuple(first + k for k in group) for group in _instruction_groups(rule)]
+        [tuple(first + k for k in group) for group in instruction_groups(rule)]
         for first in range(0, length, rule.instruction_k)
     ]
 
 
-def _instruction_groups(rule: StepRule) -> list[list[int]]:
+def instruction_groups(rule: StepRule) -> list[list[int]]:
     ks = list(range(rule.instruction_k))
     if rule.order == "k_mod_4":
         ks.sort(key=lambda k: k % 4 >= 2)  # stable: lo = {0, 1}, then hi = {2, 3}, each ascending

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from mmaemu import profiles
@@ -10,6 +12,23 @@ from mmaemu.errors import InvalidInputError
 from mmaemu.model import accumulator, chain, formats
 from mmaemu.model.formats import AnyBits, Format
 from mmaemu.profiles import Instruction
+from mmaemu.profiles.instruction import StepRule
+
+
+@dataclass(frozen=True)
+class Dot:
+    """The formats and the rule of a list of dot products, checked against their operands."""
+
+    fmt_a: Format
+    fmt_b: Format
+    fmt_c: Format
+    rule: StepRule
+
+    def of_words(self, a: AnyBits, b: AnyBits, c: AnyBits) -> AnyBits:
+        """[count] accumulator words of [count, K] operands."""
+        start = accumulator.read(c, self.fmt_c)
+        left, right = chain.operand(a.T, self.fmt_a, self.rule), chain.operand(b.T, self.fmt_b, self.rule)
+        return accumulator.write(chain.run(left, right, start, self.fmt_c, self.rule), self.fmt_c, self.rule)
 
 
 def dot(
@@ -32,7 +51,15 @@ def dot(
     runs as a chain of instructions. preset: a family of `mmaemu.profiles.preset_names()`, or an Instruction.
 
     Raises InvalidInputError for malformed arguments and UnsupportedFeatureError for formats the preset does not model.
+    This is the reference, in numpy; `mmaemu.mma` gives the same bits by the fastest backend.
     """
+    return checked(a, b, c, fmt_a, fmt_b, preset=preset, acc=acc).of_words(a, b, c)
+
+
+def checked(
+    a: AnyBits, b: AnyBits, c: AnyBits, fmt_a: str, fmt_b: str, *, preset: str | Instruction, acc: str
+) -> Dot:  # fmt: skip
+    """What `dot` would run on these arguments, or its errors."""
     format_a, format_b = formats.get(fmt_a, "fmt_a"), formats.get(fmt_b, "fmt_b")
     if acc not in ("f32", "f16", "float32", "float16"):
         raise InvalidInputError.because("acc", got=repr(acc)[:80], wanted="f32 or f16")
@@ -42,10 +69,7 @@ def dot(
         instruction = preset
     else:
         instruction = profiles.preset(preset, format_a.name, format_b.name, format_c.name)
-    rule = instruction.rule
-    start = accumulator.read(c, format_c)
-    left, right = chain.operand(a.T, format_a, rule), chain.operand(b.T, format_b, rule)
-    return accumulator.write(chain.run(left, right, start, format_c, rule), format_c, rule)
+    return Dot(format_a, format_b, format_c, instruction.rule)
 
 
 def _check(a: AnyBits, b: AnyBits, c: AnyBits, fmt_a: Format, fmt_b: Format, fmt_c: Format) -> None:

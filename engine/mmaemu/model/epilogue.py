@@ -128,11 +128,9 @@ def _last_factor(factors: Factors, rule: GemmRule) -> tuple[str, AnyBits]:
 
 def convert(acc: AnyBits, fmt_out: Format, rule: GemmRule) -> AnyBits:
     """float32 words to `fmt_out`, RNE. Infinite values go where the profile sends finite ones that are too large."""
-    fp8 = fmt_out in formats.FP8
-    overflow: rounding.Overflow = rule.fp8_overflow if fp8 else rule.wide_overflow
+    overflow, nan = overflow_of(fmt_out, rule), nan_of(fmt_out, rule)
     if overflow == "infinity" and fmt_out.infinity is None:
         overflow = "nan"  # what the unsaturated conversion to e4m3 gives
-    nan = rule.nan_fp8 if fp8 else rule.nan_f32 if fmt_out is formats.F32 else rule.nan_16bit
     value = decode.decode(acc, formats.F32)
     lsb = value.exponent - value.fraction_bits
     negative = value.sign < 0
@@ -145,3 +143,15 @@ def convert(acc: AnyBits, fmt_out: Format, rule: GemmRule) -> AnyBits:
     infinite = np.where(negative, code(limit | fmt_out.sign_bit), code(limit))
     words = np.where(value.kinds == INFINITE, infinite, words)
     return np.where(value.kinds == NAN, code(nan), words)
+
+
+def overflow_of(fmt_out: Format, rule: GemmRule) -> rounding.Overflow:
+    """Where the profile sends numbers that are too large for an output."""
+    return rule.fp8_overflow if fmt_out in formats.FP8 else rule.wide_overflow
+
+
+def nan_of(fmt_out: Format, rule: GemmRule) -> int:
+    """The one NaN of an output."""
+    if fmt_out in formats.FP8:
+        return rule.nan_fp8
+    return rule.nan_f32 if fmt_out is formats.F32 else rule.nan_16bit

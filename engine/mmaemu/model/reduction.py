@@ -11,18 +11,13 @@ from mmaemu.model.formats import AnyBits, Format
 Narrow = Callable[[AnyBits], AnyBits]
 
 
-def reduce(partials: Sequence[AnyBits], scheme: str, narrow: Narrow, fmt_out: Format) -> AnyBits:
-    """float32 words of the sum, ranges in ascending order, each addition RNE.
+def running_sums(partials: Sequence[AnyBits], scheme: str, narrow: Narrow, fmt_out: Format) -> Iterator[AnyBits]:
+    """float32 words of the sum after each range, ranges in ascending order, each addition RNE.
 
     compute_type: partials are float32. output_type: each partial is first converted to the output type by `narrow`.
     inplace: the running sum lives in the output buffer, so it is converted after every range but the last, which goes
     on to the epilogue in float32.
     """
-    return list(running_sums(partials, scheme, narrow, fmt_out))[-1]
-
-
-def running_sums(partials: Sequence[AnyBits], scheme: str, narrow: Narrow, fmt_out: Format) -> Iterator[AnyBits]:
-    """The sum after each range."""
     if scheme == "output_type" and len(partials) > 1:
         partials = [ieee.widen(narrow(partial), fmt_out) for partial in partials]
     total = partials[0]

@@ -9,34 +9,84 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import c_int, c_int64, c_uint32, c_void_p
+from ctypes import POINTER, c_int, c_int32, c_int64, c_uint32, c_void_p
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from mmaemu.model.formats import AnyBits
+from mmaemu.model import chain, epilogue, formats
+from mmaemu.model.formats import Format
+from mmaemu.profiles import GemmRule
+from mmaemu.profiles.instruction import StepRule
 
 FILE = Path(os.environ.get("MMAEMU_KERNELS") or Path(__file__).with_name("kernels.so"))
-"""MMAEMU_KERNELS names another build of the library: the one that `make sanitize` makes."""
-PLAIN, AVX2 = 0, 1
-KERNELS = {"plain": PLAIN, "avx2": AVX2}
+"""MMAEMU_KERNELS names another build of the library: those that `make sanitize` and `make avx512` make."""
 
+KERNELS = {"general": 0, "plain": 1, "avx2": 2, "avx512": 3}
+"""general runs every rule of every instruction; the others fp8 by the rule of Ada and Hopper, the fastest last."""
+FORMATS = {fmt: index for index, fmt in enumerate(formats.ALL)}
+
+
+class Rule(ctypes.Structure):
+    """A StepRule, as general.h has it."""
+
+    _fields_ = [
+        *((name, c_int32) for name in (
+            "instruction_k", "group", "fraction_bits", "result_fraction_bits", "min_exponent", "nearest", "after",
+            "zero_products_align", "zero_accumulator_aligns", "saturates", "underflow_keeps_sign",
+        )),
+        ("nan", c_uint32),
+        ("order", c_void_p),
+    ]  # fmt: skip
+
+
+class Output(ctypes.Structure):
+    """What an output's words are beyond its format, as convert.h has it."""
+
+    _fields_ = [("format", c_int32), ("saturates", c_int32), ("nan", c_uint32)]
+
+
+@cache
+def rule_of(rule: StepRule) -> Rule:
+    order = np.array([k for group in chain.instruction_groups(rule) for k in group], np.int32)
+    found = Rule(
+        rule.instruction_k, rule.group, rule.fraction_bits, rule.result_fraction_bits, rule.min_exponent,
+        rule.result_rounding == "RNE", rule.accumulator_joins == "after", rule.zero_products_align,
+        rule.zero_accumulator_aligns, rule.overflow == "saturate", rule.underflow_keeps_sign, rule.nan, address(order),
+    )  # fmt: skip
+    found.memory = order  # it lives as long as what points to it
+    return found
+
+
+@cache
+def output_of(fmt: Format, rule: GemmRule) -> Output:
+    return Output(FORMATS[fmt], epilogue.overflow_of(fmt, rule) == "saturate", epilogue.nan_of(fmt, rule))
+
+
+_FLOATS = [c_void_p, c_int64]  # where numbers begin, and how far apart rows or numbers are
 _ARGUMENTS = {
     "mmaemu_has": [c_int],
-    "mmaemu_fp8_sum": [
-        c_int, c_void_p, c_int64, c_int, c_void_p, c_int64, c_int, c_int64, c_int64, c_int, c_int64, c_void_p, c_void_p,
-        c_void_p, c_int64, c_void_p, c_int64, c_int, c_void_p, c_int64,
+    "mmaemu_sum": [
+        c_int, c_void_p, c_int64, c_int, c_void_p, c_int64, c_int, c_int64, c_int64, POINTER(Rule), c_int64, c_void_p,
+        c_void_p, *_FLOATS, *_FLOATS, c_int, *_FLOATS,
+    ],
+    "mmaemu_dot": [
+        c_void_p, c_int, c_void_p, c_int, c_void_p, c_void_p, c_int, c_int64, c_int64, POINTER(Rule),
+    ],
+    "mmaemu_reduce": [
+        c_void_p, c_int64, c_int64, c_int64, c_int, c_int, *_FLOATS, *_FLOATS, POINTER(Output),
+    ],
+    "mmaemu_epilogue": [
+        *_FLOATS, c_int64, c_int64, c_int, *_FLOATS, *_FLOATS, c_int, c_void_p, c_void_p, POINTER(Output), *_FLOATS,
     ],
     "mmaemu_transpose": [c_void_p, c_int64, c_int64, c_int64, c_void_p],
     "mmaemu_not_finite": [c_void_p, c_int64, c_int64, c_int64, c_int, c_void_p, c_void_p],
-    "mmaemu_epilogue": [
-        c_void_p, c_int64, c_int64, c_int64, c_int, c_void_p, c_int64, c_void_p, c_int64, c_int, c_void_p, c_void_p,
-        c_int, c_int, c_uint32, c_void_p, c_int64,
-    ],
 }  # fmt: skip
 
-_ANSWERS = ("mmaemu_has", "mmaemu_fp8_sum")
+_NO_MEMORY = 2
+_CHECKED = ("mmaemu_sum", "mmaemu_dot")
 
 
 @cache
@@ -47,10 +97,20 @@ def load() -> ctypes.CDLL | None:
     try:
         library = ctypes.CDLL(str(FILE))
         for name, arguments in _ARGUMENTS.items():
-            getattr(library, name).argtypes = arguments
-            getattr(library, name).restype = c_int if name in _ANSWERS else None
+            function = getattr(library, name)
+            function.argtypes = arguments
+            function.restype = c_int if name in (*_CHECKED, "mmaemu_has") else None
+            if name in _CHECKED:
+                function.errcheck = _check
     except (OSError, AttributeError):
         return None
+    return library
+
+
+def found() -> ctypes.CDLL:
+    """`load` where a caller knows that the library is there."""
+    library = load()
+    assert library is not None, why_missing()
     return library
 
 
@@ -64,10 +124,15 @@ def why_missing() -> str:
 @cache
 def fastest() -> str:
     """The name of the quickest kernel of this processor."""
-    library = load()
-    assert library is not None
-    return next(name for name in ("avx2", "plain") if library.mmaemu_has(KERNELS[name]))
+    return next(name for name in reversed(KERNELS) if found().mmaemu_has(KERNELS[name]))
 
 
-def address(array: AnyBits | np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None) -> int | None:
-    return None if array is None else array.ctypes.data
+def address(array: np.ndarray[Any, Any] | None) -> int | None:
+    return None if array is None else array.__array_interface__["data"][0]
+
+
+def _check(status: int, function: Any, arguments: tuple[Any, ...]) -> int:
+    if status == _NO_MEMORY:
+        raise MemoryError("the compiled kernels' working memory")
+    assert status == 0, "callers ask mmaemu_has first"
+    return status

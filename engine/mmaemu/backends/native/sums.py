@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sum of each split of K of a tile, by the kernel that its instruction's rule allows."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from mmaemu.backends.native import library
+from mmaemu.backends.native.library import FORMATS, KERNELS, address
+from mmaemu.backends.tiles import Tile
+from mmaemu.model import formats
+from mmaemu.model.epilogue import Factors
+from mmaemu.model.formats import AnyBits, Format
+from mmaemu.plan import Plan, Split
+from mmaemu.profiles.instruction import StepRule
+
+KERNEL: str | None = None
+"""A kernel to use in place of the fastest, for tests and benchmarks."""
+
+# What fp8.h describes; the floor of the common exponent is out of reach of fp8 products.
+_FP8_RULE = {
+    "order": "sequential",
+    "fraction_bits": 13,
+    "result_fraction_bits": 13,
+    "result_rounding": "RZ",
+    "accumulator_joins": "first_step",
+    "zero_products_align": False,
+    "zero_accumulator_aligns": False,
+}
+_HIGHEST_FLOOR = -100
+
+
+def kernel_of(rule: StepRule, fmt_a: Format, fmt_b: Format) -> str:
+    """The name of the fastest kernel that runs this rule on these formats."""
+    return (KERNEL or library.fastest()) if _is_usual(rule, fmt_a, fmt_b) else "general"
+
+
+@cache
+def _is_usual(rule: StepRule, fmt_a: Format, fmt_b: Format) -> bool:
+    fp8 = fmt_a in formats.FP8 and fmt_b in formats.FP8 and rule.min_exponent <= _HIGHEST_FLOOR
+    return (
+        fp8
+        and rule.instruction_k % rule.group == 0
+        and all(getattr(rule, name) == value for name, value in _FP8_RULE.items())
+    )
+
+
+def partials(kernel: str, a: AnyBits, b: AnyBits, own: Factors, plan: Plan, tile: Tile) -> AnyBits:
+    """[splits, rows, columns] float32 words of a tile. a, b: all words, row-major; `own`: the tile's factors."""
+    (top, bottom), (left, right) = tile
+    found = np.empty((len(plan.splits), bottom - top, right - left), np.uint32)
+    for split, target in zip(plan.splits, found, strict=True):
+        _sum(KERNELS[kernel], a[top:bottom], b[:, left:right], own, split, plan, target)
+    return found
+
+
+def _sum(kernel: int, a: AnyBits, b: AnyBits, own: Factors, split: Split, plan: Plan, total: AnyBits) -> None:
+    starts, stops = (np.array(ends, np.int64) for ends in zip(*split.chunks, strict=True))
+    scale_a = scale_b = None
+    if plan.scales_chunks:
+        scale_a, scale_b = (np.ascontiguousarray(words) for words in (own.scale_a, own.scale_b))
+    library.found().mmaemu_sum(
+        kernel, address(a), a.strides[0] // a.itemsize, FORMATS[plan.fmt_a],
+        address(b), b.strides[0] // b.itemsize, FORMATS[plan.fmt_b], *total.shape,
+        library.rule_of(plan.instruction.rule), len(starts), address(starts), address(stops),
+        address(scale_a), 0 if scale_a is None else scale_a.shape[1],
+        address(scale_b), 0 if scale_b is None else scale_b.shape[1], int(plan.rule.scale_order == "b_then_a"),
+        address(total), total.shape[1],
+    )  # fmt: skip
