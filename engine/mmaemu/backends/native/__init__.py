@@ -14,17 +14,19 @@ import numpy as np
 
 from mmaemu.backends.execute import of_tile
 from mmaemu.backends.interface import Progress
-from mmaemu.backends.native import library, operands, outputs, sums
+from mmaemu.backends.native import finite, library, outputs, sums
+from mmaemu.backends.native.finite import Index
 from mmaemu.backends.native.library import address
-from mmaemu.backends.native.operands import Index
 from mmaemu.backends.tiles import Tile, cover, in_threads, thread_count
 from mmaemu.model.dot_product import Dot
 from mmaemu.model.epilogue import Factors
 from mmaemu.model.formats import AnyBits
 from mmaemu.plan import Plan
 
-TILE_M, TILE_N = 256, 512
+TILE_M, TILE_N = 256, 1024
 _SMALLEST_TILE = 64 * 64
+_LARGEST_TILE = 4 << 30
+"""Products of a tile: a fraction of a second, which is how long progress and cancelling may wait."""
 _DOT_PRODUCTS = 1 << 18
 """Products of one slice of a list of dot products: some milliseconds, so that threads share and cancelling is quick."""
 
@@ -90,12 +92,11 @@ def _run(
     """`out`, filled by the kernel of the plan's rule; by the general one where operands are not finite."""
     if plan.k == 0 or out.size == 0:
         return out
-    a, b = operands.rows_together(a), operands.rows_together(b)
     kernel = sums.kernel_of(plan.instruction.rule, plan.fmt_a, plan.fmt_b)
     _fill(kernel, a, b, factors, plan, out, finish, thread_count(threads), progress)
     if kernel == "general":
         return out
-    rows, columns = operands.not_finite(a, plan.fmt_a)[0], operands.not_finite(b, plan.fmt_b)[1]
+    rows, columns = finite.rows_without(a, plan.fmt_a), finite.rows_without(b.T, plan.fmt_b)
     if rows.size:
         own = replace(factors, scale_a=_take(factors.scale_a, rows, 0))
         out[rows] = _again(a[rows], b, own, _resized(plan, rows.size, plan.n), out, finish, threads)
@@ -111,7 +112,6 @@ def _again(
 ) -> AnyBits:
     """Rows or columns of the result by the general kernel."""
     out = np.empty((plan.m, plan.n), whole.dtype)
-    b = np.ascontiguousarray(b)
     _fill("general", a, b, factors, plan, out, finish, thread_count(threads), None)
     return out
 
@@ -125,15 +125,20 @@ def _fill(
         acc = outputs.reduced(sums.partials(kernel, a, b, own, plan, tile), own, plan)
         finish(acc, own, plan, out[slice(*tile[0]), slice(*tile[1])])
 
-    in_threads(run, _tiles(plan.m, plan.n, threads), threads, progress)
+    in_threads(run, _tiles(plan, threads), threads, progress)
 
 
-def _tiles(m: int, n: int, threads: int) -> list[Tile]:
-    """Tiles that cover the result; narrower where there would be fewer than threads could share evenly."""
-    height, width = TILE_M, TILE_N
-    while -(-m // height) * -(-n // width) < 2 * threads and min(m, height) * width > _SMALLEST_TILE and width > 64:
+def _tiles(plan: Plan, threads: int) -> list[Tile]:
+    """Tiles that cover the result; narrower where there would be too few for threads to share evenly, or K is long."""
+    # Chunks join a sum that should stay in the cache beside theirs.
+    height, width = TILE_M, TILE_N if len(plan.splits[0].chunks) == 1 else TILE_N // 2
+    rows = min(plan.m, height)
+    while width > 64 and (
+        rows * width * plan.k > _LARGEST_TILE
+        or (-(-plan.m // height) * -(-plan.n // width) < 2 * threads and rows * width > _SMALLEST_TILE)
+    ):
         width //= 2
-    return cover(m, n, height, width)
+    return cover(plan.m, plan.n, height, width)
 
 
 def _take(words: AnyBits, index: Index, axis: int) -> AnyBits:

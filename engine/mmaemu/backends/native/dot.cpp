@@ -17,13 +17,14 @@ extern "C" int mmaemu_dot(const uint8_t* a, int format_a, const uint8_t* b, int 
   const Format& format = kFormats[accumulator];
   const Shifts by = shifts(*rule, format_a, format_b);
   const int wide_a = kFormats[format_a].bytes, wide_b = kFormats[format_b].bytes;
+  const Words all_a = {a, length * wide_a, wide_a, format_a}, all_b = {b, length * wide_b, wide_b, format_b};
   Terms left, right;
   for (int64_t first = 0; first < count; first += kLanes) {
     const int lanes = int(std::min<int64_t>(kLanes, count - first));
-    left.read(a + first * length * wide_a, length, 1, format_a, lanes, kLanes, length, *rule, by.up);
-    right.read(b + first * length * wide_b, length, 1, format_b, lanes, kLanes, length, *rule, 0);
+    left.read(all_a.from(first, 0), lanes, kLanes, length, *rule, by.up);
+    right.read(all_b.from(first, 0), lanes, kLanes, length, *rule, 0);
     uint32_t words[kLanes] = {};
-    for (int j = 0; j < lanes; ++j) words[j] = word_at(c, first + j, format.bytes);
+    for (int j = 0; j < lanes; ++j) words[j] = load_word(c + (first + j) * format.bytes, format.bytes);
     Accumulators acc;
     acc.read(words, format);
     chain(left, right, *rule, by.down, format, acc);

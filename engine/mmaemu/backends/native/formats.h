@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -61,16 +62,19 @@ inline uint32_t float_to_bits(float value) {
   return bits;
 }
 
-inline uint32_t word_at(const uint8_t* words, int64_t index, int bytes) {
-  if (bytes == 1) return words[index];
-  if (bytes == 2) {
-    uint16_t word;
-    std::memcpy(&word, words + 2 * index, 2);
-    return word;
-  }
-  uint32_t word;
-  std::memcpy(&word, words + 4 * index, 4);
+inline uint32_t load_word(const uint8_t* from, int bytes) {
+  uint32_t word = 0;
+  std::memcpy(&word, from, size_t(bytes));  // little-endian, as all that this is compiled for
   return word;
 }
+
+// Words of an operand at line * line_step + k * k_step bytes: lines are rows of a, columns of b.
+struct Words {
+  const uint8_t* at;
+  int64_t line_step, k_step;
+  int format;
+
+  Words from(int64_t line, int64_t k) const { return {at + line * line_step + k * k_step, line_step, k_step, format}; }
+};
 
 }  // namespace mmaemu

@@ -10,8 +10,9 @@
 // fp8_avx2.cpp and fp8_avx512.cpp let the FMA unit do the cutting. In round-toward-zero mode, R = 1.5 * 2^(emax + 10)
 // has that grid as its last bit, so R = fma(a, b, R) adds a product rounded down to the grid. The hardware rounds
 // negative products up, so each negative product that does not lie on the grid makes R one unit too small; those are
-// counted in bytes, many outputs at once, and added at the end. No sum leaves the binade of R: for groups of up to
-// 64, |sum| <= 64 * 4 * 2^emax < 2^(emax + 9); the accumulator is cut apart and joins as an integer.
+// counted in bytes, many outputs at once, and added at the end. The accumulator is cut by the sum of its magnitude and R,
+// and starts R with its sign. No sum leaves the binade of R: in groups of up to 64, |sum| <= 64 * 4 * 2^emax + 2 * 2^emax
+// < 2^(emax + 9).
 //
 // Compiled without flags for a processor; functions name the instructions they use and are chosen at run time.
 
@@ -36,7 +37,7 @@ struct Kernel {
   // Where column j's bytes lie in a row of b_exponent and b_place: vector instructions that narrow and widen shuffle.
   const uint8_t* order;
   bool (*runs_here)();
-  // Decodes a whole panel; null where `load_b` below is all there is.
+  // Decodes a whole panel whose columns lie side by side; null where `load_b` below is all there is.
   void (*load_b)(Block& block, const uint8_t* b, int64_t ldb, int format);
   // Adds groups of `group` products to block.rows accumulators of [rows][columns]; the last group may be shorter.
   void (*add)(const Block& block, int group, float* acc);
@@ -56,7 +57,7 @@ struct Block {
 };
 
 // Infinities and NaN count as zeros: the caller computes rows and columns that hold them by general.h.
-void load_a(Block& block, const Kernel& kernel, const uint8_t* a, int64_t lda, int format, int depth);
-void load_b(Block& block, const Kernel& kernel, const uint8_t* b, int64_t ldb, int format, int width);
+void load_a(Block& block, const Kernel& kernel, const Words& a, int depth);
+void load_b(Block& block, const Kernel& kernel, const Words& b, int width);
 
 }  // namespace mmaemu

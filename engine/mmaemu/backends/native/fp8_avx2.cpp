@@ -35,7 +35,7 @@ MMAEMU_AVX2 void load_b(Block& block, const uint8_t* b, int64_t ldb, int format)
 // What a row's accumulators become before products join: on the grid of the common exponent.
 struct Row {
   alignas(32) int32_t anchor[kColumns];  // words of 1.5 * 2^(emax + 10)
-  alignas(32) int32_t kept[kColumns];    // the accumulators on the grid
+  alignas(32) int32_t start[kColumns];   // the same, and the accumulators cut to the grid
   __m256i below;                         // places of inexact negative products are less than this
 };
 
@@ -61,7 +61,7 @@ MMAEMU_AVX2 inline void open(Row& row, __m256i most, const float* acc) {
     const __m256 cut = _mm256_add_ps(_mm256_castsi256_ps(magnitude), _mm256_castsi256_ps(anchor[part]));
     const __m256i kept = _mm256_sub_epi32(_mm256_castps_si256(cut), anchor[part]);
     store(&row.anchor[8 * part], anchor[part]);
-    store(&row.kept[8 * part], _mm256_sign_epi32(kept, old[part]));
+    store(&row.start[8 * part], _mm256_add_epi32(anchor[part], _mm256_sign_epi32(kept, old[part])));
   }
 }
 
@@ -71,43 +71,51 @@ MMAEMU_AVX2 inline void close(const Row& row, const __m256 (&sum)[4], __m256i in
   const __m256i more[4] = {_mm256_unpacklo_epi16(low, zero), _mm256_unpackhi_epi16(low, zero),
                            _mm256_unpacklo_epi16(high, zero), _mm256_unpackhi_epi16(high, zero)};
   for (int part = 0; part < 4; ++part) {
-    const __m256i added = _mm256_add_epi32(more[part], load(&row.kept[8 * part]));
-    const __m256i right = _mm256_add_epi32(_mm256_castps_si256(sum[part]), added);
+    const __m256i right = _mm256_add_epi32(_mm256_castps_si256(sum[part]), more[part]);
     const __m256 anchor = _mm256_castsi256_ps(load(&row.anchor[8 * part]));
     const __m256 exact = _mm256_sub_ps(_mm256_castsi256_ps(right), anchor);
     _mm256_store_ps(acc + 8 * part, _mm256_and_ps(exact, _mm256_castsi256_ps(_mm256_set1_epi32(int(kCut)))));
   }
 }
 
-// kCount: the number of products where it is known, so that loops have no end to guess; 0 else.
+// Two rows and a group: what multiply-adds start from. kCount: the number of products where it is known, so that loops
+// have no end to guess; 0 else.
 template <int kCount>
-MMAEMU_AVX2 inline void add_group(const Block& block, const uint32_t* a, int first, int some, float* acc) {
+MMAEMU_AVX2 inline void prepare(Row (&row)[kRows], const Block& block, const uint32_t* a, int first, int some,
+                                const float* acc) {
   const int count = kCount ? kCount : some;
-  const float* b = &block.b[first * kColumns];
-  const int8_t *b_exponent = &block.b_exponent[first * kColumns], *b_place = &block.b_place[first * kColumns];
+  const int8_t* b = &block.b_exponent[first * kColumns];
   a += 3 * kRows * first;
   __m256i most0 = _mm256_set1_epi8(-128), most1 = most0;
 #pragma GCC unroll 8
   for (int k = 0; k < count; ++k) {
-    const __m256i other = load(b_exponent + k * kColumns);
-    const int *own = reinterpret_cast<const int*>(a + 6 * k + 2);
+    const __m256i other = load(b + k * kColumns);
+    const int* own = reinterpret_cast<const int*>(a + 6 * k + 2);
     most0 = _mm256_max_epi8(most0, _mm256_add_epi8(other, _mm256_set1_epi32(own[0])));
     most1 = _mm256_max_epi8(most1, _mm256_add_epi8(other, _mm256_set1_epi32(own[1])));
   }
-  Row row0, row1;
-  open(row0, most0, acc);
-  open(row1, most1, acc + kColumns);
+  open(row[0], most0, acc);
+  open(row[1], most1, acc + kColumns);
+}
+
+template <int kCount>
+MMAEMU_AVX2 inline void multiply(const Row (&row)[kRows], const Block& block, const uint32_t* a, int first, int some,
+                                 float* acc) {
+  const int count = kCount ? kCount : some;
+  const float* b = &block.b[first * kColumns];
+  const int8_t* b_place = &block.b_place[first * kColumns];
+  a += 3 * kRows * first;
   __m256 sum0[4], sum1[4];
   for (int part = 0; part < 4; ++part) {
-    sum0[part] = _mm256_castsi256_ps(load(&row0.anchor[8 * part]));
-    sum1[part] = _mm256_castsi256_ps(load(&row1.anchor[8 * part]));
+    sum0[part] = _mm256_castsi256_ps(load(&row[0].start[8 * part]));
+    sum1[part] = _mm256_castsi256_ps(load(&row[1].start[8 * part]));
   }
-  const __m256i below0 = row0.below, below1 = row1.below;
+  const __m256i below0 = row[0].below, below1 = row[1].below;
   __m256i inexact0 = _mm256_setzero_si256(), inexact1 = inexact0;
 #pragma GCC unroll 4
   for (int k = 0; k < count; ++k) {
-    const float *own = reinterpret_cast<const float*>(a + 6 * k);
-    const int *place = reinterpret_cast<const int*>(a + 6 * k + 4);
+    const float* own = reinterpret_cast<const float*>(a + 6 * k);
+    const int* place = reinterpret_cast<const int*>(a + 6 * k + 4);
     const __m256 x0 = _mm256_broadcast_ss(own), x1 = _mm256_broadcast_ss(own + 1);
     __m256 y = _mm256_load_ps(b + k * kColumns);
     sum0[0] = _mm256_fmadd_ps(x0, y, sum0[0]);
@@ -127,22 +135,33 @@ MMAEMU_AVX2 inline void add_group(const Block& block, const uint32_t* a, int fir
     sum0[3] = _mm256_fmadd_ps(x0, y, sum0[3]);
     sum1[3] = _mm256_fmadd_ps(x1, y, sum1[3]);
   }
-  close(row0, sum0, inexact0, acc);
-  close(row1, sum1, inexact1, acc + kColumns);
+  close(row[0], sum0, inexact0, acc);
+  close(row[1], sum1, inexact1, acc + kColumns);
+}
+
+// One group of all rows. The next rows are prepared before the multiply-adds of these, which then wait for nothing.
+template <int kCount>
+MMAEMU_AVX2 void add_group(const Block& block, int first, int count, float* acc) {
+  Row rows[2][kRows];
+  constexpr int step = kRows * kDepth * 3;
+  const uint32_t* a = block.a.data();
+  prepare<kCount>(rows[0], block, a, first, count, acc);
+  for (int row = 0; row < block.rows; row += kRows, a += step, acc += kRows * kColumns) {
+    const int now = row / kRows & 1;
+    if (row + kRows < block.rows) prepare<kCount>(rows[!now], block, a + step, first, count, acc + kRows * kColumns);
+    multiply<kCount>(rows[now], block, a, first, count, acc);
+  }
 }
 
 MMAEMU_AVX2 void add(const Block& block, int group, float* acc) {
-  for (int row = 0; row < block.rows; row += kRows, acc += kRows * kColumns) {
-    const uint32_t* a = &block.a[size_t(row) * kDepth * 3];
-    for (int first = 0; first < block.depth; first += group) {
-      const int count = block.depth - first < group ? block.depth - first : group;
-      if (count == 32)
-        add_group<32>(block, a, first, count, acc);
-      else if (count == 16)
-        add_group<16>(block, a, first, count, acc);
-      else
-        add_group<0>(block, a, first, count, acc);
-    }
+  for (int first = 0; first < block.depth; first += group) {
+    const int count = block.depth - first < group ? block.depth - first : group;
+    if (count == 32)
+      add_group<32>(block, first, count, acc);
+    else if (count == 16)
+      add_group<16>(block, first, count, acc);
+    else
+      add_group<0>(block, first, count, acc);
   }
 }
 

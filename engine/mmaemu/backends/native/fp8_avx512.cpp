@@ -64,7 +64,7 @@ MMAEMU_AVX512 void load_b(Block& block, const uint8_t* b, int64_t ldb, int forma
 // What a row's accumulators become before products join: on the grid of the common exponent.
 struct Row {
   alignas(64) int32_t anchor[kColumns];  // words of 1.5 * 2^(emax + 10)
-  alignas(64) int32_t kept[kColumns];    // the accumulators on the grid
+  alignas(64) int32_t start[kColumns];   // the same, and the accumulators cut to the grid
   __m512i below;                         // places of inexact negative products are less than this
 };
 
@@ -77,8 +77,8 @@ MMAEMU_AVX512 inline void open(Row& row, __m512i most, const float* acc) {
   }
   const __m512i low = _mm512_and_si512(_mm512_packus_epi32(field[0], field[1]), byte);  // without signs
   const __m512i high = _mm512_and_si512(_mm512_packus_epi32(field[2], field[3]), byte);
-  const __m512i own = _mm512_sub_epi8(_mm512_packus_epi16(low, high), _mm512_set1_epi8(127));
-  const __m512i emax = _mm512_max_epi8(most, own);
+  const __m512i exponent = _mm512_sub_epi8(_mm512_packus_epi16(low, high), _mm512_set1_epi8(127));
+  const __m512i emax = _mm512_max_epi8(most, exponent);
   row.below = _mm512_min_epi8(_mm512_subs_epi8(emax, _mm512_set1_epi8(77)), _mm512_set1_epi8(-33));
   const __m512i top = _mm512_add_epi8(emax, _mm512_set1_epi8(char(137))), half = _mm512_set1_epi16(0x40);
   const __m512i first = _mm512_or_si512(_mm512_srli_epi16(_mm512_unpacklo_epi8(zero, top), 1), half);
@@ -90,7 +90,8 @@ MMAEMU_AVX512 inline void open(Row& row, __m512i most, const float* acc) {
     const __m512 cut = _mm512_add_ps(_mm512_castsi512_ps(magnitude), _mm512_castsi512_ps(anchor[part]));
     const __m512i kept = _mm512_sub_epi32(_mm512_castps_si512(cut), anchor[part]);
     store(&row.anchor[16 * part], anchor[part]);
-    store(&row.kept[16 * part], _mm512_mask_sub_epi32(kept, _mm512_movepi32_mask(old[part]), zero, kept));
+    const __m512i own = _mm512_mask_sub_epi32(kept, _mm512_movepi32_mask(old[part]), zero, kept);
+    store(&row.start[16 * part], _mm512_add_epi32(anchor[part], own));
   }
 }
 
@@ -100,38 +101,46 @@ MMAEMU_AVX512 inline void close(const Row& row, const __m512 (&sum)[kParts], __m
   const __m512i more[kParts] = {_mm512_unpacklo_epi16(low, zero), _mm512_unpackhi_epi16(low, zero),
                                 _mm512_unpacklo_epi16(high, zero), _mm512_unpackhi_epi16(high, zero)};
   for (int part = 0; part < kParts; ++part) {
-    const __m512i added = _mm512_add_epi32(more[part], load(&row.kept[16 * part]));
-    const __m512i right = _mm512_add_epi32(_mm512_castps_si512(sum[part]), added);
+    const __m512i right = _mm512_add_epi32(_mm512_castps_si512(sum[part]), more[part]);
     const __m512 anchor = _mm512_castsi512_ps(load(&row.anchor[16 * part]));
     const __m512i exact = _mm512_castps_si512(_mm512_sub_ps(_mm512_castsi512_ps(right), anchor));
     store(acc + 16 * part, _mm512_and_si512(exact, _mm512_set1_epi32(int(kCut))));
   }
 }
 
-// kCount: the number of products where it is known, so that loops have no end to guess; 0 else.
+// Rows that the inner loop works on together, and a group: what multiply-adds start from. kCount: the number of products
+// where it is known, so that loops have no end to guess; 0 else.
 template <int kCount>
-MMAEMU_AVX512 inline void add_group(const Block& block, const uint32_t* a, int first, int some, float* acc) {
+MMAEMU_AVX512 inline void prepare(Row (&row)[kRows], const Block& block, const uint32_t* a, int first, int some,
+                                  const float* acc) {
   const int count = kCount ? kCount : some;
-  const float* b = &block.b[first * kColumns];
-  const int8_t *b_exponent = &block.b_exponent[first * kColumns], *b_place = &block.b_place[first * kColumns];
+  const int8_t* b = &block.b_exponent[first * kColumns];
   a += 3 * kRows * first;
   __m512i most[kRows];
   for (int i = 0; i < kRows; ++i) most[i] = _mm512_set1_epi8(-128);
 #pragma GCC unroll 4
   for (int k = 0; k < count; ++k) {
-    const __m512i other = load(b_exponent + k * kColumns);
+    const __m512i other = load(b + k * kColumns);
     const uint32_t* own = a + 3 * kRows * k + kRows;
     for (int i = 0; i < kRows; ++i)
       most[i] = _mm512_max_epi8(most[i], _mm512_add_epi8(other, _mm512_set1_epi32(int(own[i]))));
   }
-  Row row[kRows];
+  for (int i = 0; i < kRows; ++i) open(row[i], most[i], acc + i * kColumns);
+}
+
+template <int kCount>
+MMAEMU_AVX512 inline void multiply(const Row (&row)[kRows], const Block& block, const uint32_t* a, int first, int some,
+                                   float* acc) {
+  const int count = kCount ? kCount : some;
+  const float* b = &block.b[first * kColumns];
+  const int8_t* b_place = &block.b_place[first * kColumns];
+  a += 3 * kRows * first;
   __m512 sum[kRows][kParts];
   __m512i below[kRows], inexact[kRows];
   for (int i = 0; i < kRows; ++i) {
-    open(row[i], most[i], acc + i * kColumns);
     below[i] = row[i].below;
     inexact[i] = _mm512_setzero_si512();
-    for (int part = 0; part < kParts; ++part) sum[i][part] = _mm512_castsi512_ps(load(&row[i].anchor[16 * part]));
+    for (int part = 0; part < kParts; ++part) sum[i][part] = _mm512_castsi512_ps(load(&row[i].start[16 * part]));
   }
   const __m512i one = _mm512_set1_epi8(1);
 #pragma GCC unroll 2
@@ -143,8 +152,7 @@ MMAEMU_AVX512 inline void add_group(const Block& block, const uint32_t* a, int f
       inexact[i] = _mm512_mask_add_epi8(inexact[i], _mm512_cmpgt_epi8_mask(below[i], lowest), inexact[i], one);
     }
     __m512 y[kParts];
-    for (int part = 0; part < kParts; ++part)
-      y[part] = _mm512_castsi512_ps(load(b + k * kColumns + 16 * part));
+    for (int part = 0; part < kParts; ++part) y[part] = _mm512_castsi512_ps(load(b + k * kColumns + 16 * part));
     for (int i = 0; i < kRows; ++i) {
       const __m512 x = _mm512_set1_ps(bits_to_float(own[i]));
       for (int part = 0; part < kParts; ++part) sum[i][part] = _mm512_fmadd_ps(x, y[part], sum[i][part]);
@@ -153,18 +161,29 @@ MMAEMU_AVX512 inline void add_group(const Block& block, const uint32_t* a, int f
   for (int i = 0; i < kRows; ++i) close(row[i], sum[i], inexact[i], acc + i * kColumns);
 }
 
+// One group of all rows. The next rows are prepared before the multiply-adds of these, which then wait for nothing.
+template <int kCount>
+MMAEMU_AVX512 void add_group(const Block& block, int first, int count, float* acc) {
+  Row rows[2][kRows];
+  constexpr int step = kRows * kDepth * 3;
+  const uint32_t* a = block.a.data();
+  prepare<kCount>(rows[0], block, a, first, count, acc);
+  for (int row = 0; row < block.rows; row += kRows, a += step, acc += kRows * kColumns) {
+    const int now = row / kRows & 1;
+    if (row + kRows < block.rows) prepare<kCount>(rows[!now], block, a + step, first, count, acc + kRows * kColumns);
+    multiply<kCount>(rows[now], block, a, first, count, acc);
+  }
+}
+
 MMAEMU_AVX512 void add(const Block& block, int group, float* acc) {
-  for (int row = 0; row < block.rows; row += kRows, acc += kRows * kColumns) {
-    const uint32_t* a = &block.a[size_t(row) * kDepth * 3];
-    for (int first = 0; first < block.depth; first += group) {
-      const int count = block.depth - first < group ? block.depth - first : group;
-      if (count == 32)
-        add_group<32>(block, a, first, count, acc);
-      else if (count == 16)
-        add_group<16>(block, a, first, count, acc);
-      else
-        add_group<0>(block, a, first, count, acc);
-    }
+  for (int first = 0; first < block.depth; first += group) {
+    const int count = block.depth - first < group ? block.depth - first : group;
+    if (count == 32)
+      add_group<32>(block, first, count, acc);
+    else if (count == 16)
+      add_group<16>(block, first, count, acc);
+    else
+      add_group<0>(block, first, count, acc);
   }
 }
 

@@ -156,9 +156,8 @@ void flag_products(const Terms& a, const Terms& b, int64_t first, const int32_t*
 
 }  // namespace
 
-void Terms::read(const uint8_t* words, int64_t lane_step, int64_t k_step, int index, int count, int all_lanes,
-                 int64_t length, const Rule& rule, int shift) {
-  const Format& format = kFormats[index];
+void Terms::read(const Words& words, int count, int all_lanes, int64_t length, const Rule& rule, int shift) {
+  const Format& format = kFormats[words.format];
   const int64_t whole = (length + rule.instruction_k - 1) / rule.instruction_k * rule.instruction_k;
   lanes = all_lanes;
   special = false;
@@ -168,7 +167,8 @@ void Terms::read(const uint8_t* words, int64_t lane_step, int64_t k_step, int in
   kind.resize(size_t(whole) * lanes);
   for (int64_t k = 0; k < whole; ++k)
     for (int j = 0; j < lanes; ++j) {
-      const uint32_t word = k < length && j < count ? word_at(words, j * lane_step + k * k_step, format.bytes) : 0;
+      const bool real = k < length && j < count;
+      const uint32_t word = real ? load_word(words.at + j * words.line_step + k * words.k_step, format.bytes) : 0;
       const Number number = decode(word, format);
       const size_t at = size_t(k) * lanes + j;
       magnitude[at] = number.magnitude << shift;

@@ -35,9 +35,8 @@ struct Terms {
   std::vector<uint8_t> kind;
   bool special;                     // some kind is not finite
 
-  // Words of `words` at lane * lane_step + k * k_step, `count` lanes; lanes beyond and k beyond are zeros.
-  void read(const uint8_t* words, int64_t lane_step, int64_t k_step, int format, int count, int all_lanes, int64_t length,
-            const Rule& rule, int shift);
+  // `count` lines of `words` to as many lanes; lanes beyond and k beyond are zeros.
+  void read(const Words& words, int count, int all_lanes, int64_t length, const Rule& rule, int shift);
 };
 
 // Accumulators of kLanes outputs: finite words, and flags that no later step takes back.

@@ -66,27 +66,28 @@ def output_of(fmt: Format, rule: GemmRule) -> Output:
 
 
 _FLOATS = [c_void_p, c_int64]  # where numbers begin, and how far apart rows or numbers are
+_WORDS = [c_void_p, c_int64, c_int64, c_int]  # where words begin, two steps in bytes, and their format
 _ARGUMENTS = {
     "mmaemu_has": [c_int],
     "mmaemu_sum": [
-        c_int, c_void_p, c_int64, c_int, c_void_p, c_int64, c_int, c_int64, c_int64, POINTER(Rule), c_int64, c_void_p,
-        c_void_p, *_FLOATS, *_FLOATS, c_int, *_FLOATS,
+        c_int, *_WORDS, *_WORDS, c_int64, c_int64, POINTER(Rule), c_int64, c_void_p, c_void_p, *_FLOATS, *_FLOATS,
+        c_int, *_FLOATS,
     ],
     "mmaemu_dot": [
         c_void_p, c_int, c_void_p, c_int, c_void_p, c_void_p, c_int, c_int64, c_int64, POINTER(Rule),
     ],
     "mmaemu_reduce": [
-        c_void_p, c_int64, c_int64, c_int64, c_int, c_int, *_FLOATS, *_FLOATS, POINTER(Output),
+        *_FLOATS, c_int64, c_int64, c_int64, c_int, c_int, *_FLOATS, *_FLOATS, POINTER(Output),
     ],
     "mmaemu_epilogue": [
         *_FLOATS, c_int64, c_int64, c_int, *_FLOATS, *_FLOATS, c_int, c_void_p, c_void_p, POINTER(Output), *_FLOATS,
     ],
-    "mmaemu_transpose": [c_void_p, c_int64, c_int64, c_int64, c_void_p],
-    "mmaemu_not_finite": [c_void_p, c_int64, c_int64, c_int64, c_int, c_void_p, c_void_p],
+    "mmaemu_not_finite": [c_void_p, c_int64, c_int64, c_int64, c_int64, c_int, c_void_p],
 }  # fmt: skip
 
 _NO_MEMORY = 2
 _CHECKED = ("mmaemu_sum", "mmaemu_dot")
+_ANSWERS = {"mmaemu_sum": c_int, "mmaemu_dot": c_int, "mmaemu_has": c_int, "mmaemu_not_finite": c_int64}
 
 
 @cache
@@ -99,7 +100,7 @@ def load() -> ctypes.CDLL | None:
         for name, arguments in _ARGUMENTS.items():
             function = getattr(library, name)
             function.argtypes = arguments
-            function.restype = c_int if name in (*_CHECKED, "mmaemu_has") else None
+            function.restype = _ANSWERS.get(name)
             if name in _CHECKED:
                 function.errcheck = _check
     except (OSError, AttributeError):

@@ -23,7 +23,7 @@ def reduced(partials: AnyBits, own: Factors, plan: Plan) -> AnyBits:
     if len(partials) > 1:
         scale_a, scale_b = (np.ascontiguousarray(words) for words in (own.scale_a, own.scale_b))
         library.found().mmaemu_reduce(
-            address(partials), *partials.shape, _SCHEMES[plan.scheme],
+            address(partials), partials.strides[1] // partials.itemsize, *partials.shape, _SCHEMES[plan.scheme],
             _ORDERS[plan.rule.scale_order] if plan.scales_partials else _UNSCALED,
             address(scale_a), int(scale_a.shape[0] > 1), address(scale_b), int(scale_b.shape[1] > 1),
             library.output_of(plan.fmt_out, plan.rule),
@@ -33,7 +33,7 @@ def reduced(partials: AnyBits, own: Factors, plan: Plan) -> AnyBits:
 
 
 def finish(acc: AnyBits, own: Factors, plan: Plan, out: AnyBits) -> None:
-    """The epilogue of contiguous accumulators, into their part of the result."""
+    """The epilogue of accumulators, into their part of the result."""
     rule, fmt = plan.rule, plan.fmt_out
     scale_a, scale_b = (np.ascontiguousarray(words) for words in (own.scale_a, own.scale_b))
     bias = None if own.bias is None else np.ascontiguousarray(own.bias)
@@ -43,7 +43,7 @@ def finish(acc: AnyBits, own: Factors, plan: Plan, out: AnyBits) -> None:
     last = np.ascontiguousarray(own.scale_result) if own.scale_result is not None and fmt in formats.FP8 else None
     order = _ALREADY_SCALED if plan.scales_before_epilogue else _ORDERS[rule.scale_order]
     library.found().mmaemu_epilogue(
-        address(acc), acc.shape[1], *acc.shape, order,
+        address(acc), acc.strides[0] // acc.itemsize, *acc.shape, order,
         address(scale_a), int(scale_a.shape[0] > 1), address(scale_b), int(scale_b.shape[1] > 1), mode, address(bias),
         address(last), library.output_of(fmt, rule), address(out), out.strides[0] // out.itemsize,
     )  # fmt: skip

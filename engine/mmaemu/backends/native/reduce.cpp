@@ -24,10 +24,10 @@ float scaled(float x, float sa, float sb, int order) {
 
 }  // namespace mmaemu
 
-// partials: [count][rows][columns], count 2 or more; the sum is left in the first. order -1: no scales, else those of
+// partials: [count][rows][stride], count 2 or more; the sum is left in the first. order -1: no scales, else those of
 // the epilogue, applied to each partial first.
-extern "C" void mmaemu_reduce(float* partials, int64_t count, int64_t rows, int64_t columns, int scheme, int order,
-                              const float* scale_a, int64_t step_a, const float* scale_b, int64_t step_b,
+extern "C" void mmaemu_reduce(float* partials, int64_t stride, int64_t count, int64_t rows, int64_t columns,
+                              int scheme, int order, const float* scale_a, int64_t step_a, const float* scale_b, int64_t step_b,
                               const mmaemu::Output* output) {
   using namespace mmaemu;
   Mode mode;
@@ -35,12 +35,12 @@ extern "C" void mmaemu_reduce(float* partials, int64_t count, int64_t rows, int6
   const auto through = [&](float x) { return widen(narrow(x, format, output->saturates, output->nan), format); };
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j) {
-      float* own = partials + i * columns + j;
+      float* own = partials + i * stride + j;
       const float sa = order == kUnscaled ? 1.0f : scale_a[i * step_a];
       const float sb = order == kUnscaled ? 1.0f : scale_b[j * step_b];
       float total = 0.0f;
       for (int64_t part = 0; part < count; ++part) {
-        float x = scaled(own[part * rows * columns], sa, sb, order);
+        float x = scaled(own[part * rows * stride], sa, sb, order);
         if (scheme == kOutputType) x = through(x);
         if (scheme == kInPlace && part > 0) total = through(total);
         total = part == 0 ? x : total + x;

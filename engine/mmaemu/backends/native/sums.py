@@ -30,6 +30,7 @@ _FP8_RULE = {
     "zero_accumulator_aligns": False,
 }
 _HIGHEST_FLOOR = -100
+_GAP = 16
 
 
 def kernel_of(rule: StepRule, fmt_a: Format, fmt_b: Format) -> str:
@@ -48,9 +49,11 @@ def _is_usual(rule: StepRule, fmt_a: Format, fmt_b: Format) -> bool:
 
 
 def partials(kernel: str, a: AnyBits, b: AnyBits, own: Factors, plan: Plan, tile: Tile) -> AnyBits:
-    """[splits, rows, columns] float32 words of a tile. a, b: all words, row-major; `own`: the tile's factors."""
+    """[splits, rows, columns] float32 words of a tile. a, b: all words, of any strides; `own`: the tile's factors."""
     (top, bottom), (left, right) = tile
-    found = np.empty((len(plan.splits), bottom - top, right - left), np.uint32)
+    width = right - left
+    # Rows a power of two apart would push each other out of the cache.
+    found = np.empty((len(plan.splits), bottom - top, width + _GAP), np.uint32)[:, :, :width]
     for split, target in zip(plan.splits, found, strict=True):
         _sum(KERNELS[kernel], a[top:bottom], b[:, left:right], own, split, plan, target)
     return found
@@ -62,10 +65,10 @@ def _sum(kernel: int, a: AnyBits, b: AnyBits, own: Factors, split: Split, plan: 
     if plan.scales_chunks:
         scale_a, scale_b = (np.ascontiguousarray(words) for words in (own.scale_a, own.scale_b))
     library.found().mmaemu_sum(
-        kernel, address(a), a.strides[0] // a.itemsize, FORMATS[plan.fmt_a],
-        address(b), b.strides[0] // b.itemsize, FORMATS[plan.fmt_b], *total.shape,
+        kernel, address(a), *a.strides, FORMATS[plan.fmt_a], address(b), *b.T.strides, FORMATS[plan.fmt_b],
+        *total.shape,
         library.rule_of(plan.instruction.rule), len(starts), address(starts), address(stops),
         address(scale_a), 0 if scale_a is None else scale_a.shape[1],
         address(scale_b), 0 if scale_b is None else scale_b.shape[1], int(plan.rule.scale_order == "b_then_a"),
-        address(total), total.shape[1],
+        address(total), total.strides[0] // total.itemsize,
     )  # fmt: skip

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where fp8 operands hold NaN and infinities."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mmaemu.backends.native import library
+from mmaemu.backends.native.library import address
+from mmaemu.model.formats import AnyBits, Format
+
+Index = NDArray[np.intp]
+
+_NOWHERE: Index = np.zeros(0, np.intp)
+
+
+def rows_without(words: AnyBits, fmt: Format) -> Index:
+    """The rows of fp8 words, of any strides, that hold NaN or Inf."""
+    marks = np.empty(words.shape[0], np.uint8)
+    count = library.found().mmaemu_not_finite(
+        address(words), *words.strides, *words.shape, fmt.max_finite + 1, address(marks)
+    )
+    return np.flatnonzero(marks) if count else _NOWHERE
