@@ -8,6 +8,7 @@ import pytest
 
 import mmaemu
 from mmaemu import Bits, calls, model, profiles
+from mmaemu.backends import registry
 from mmaemu.errors import BackendUnavailableError, InvalidInputError, MmaemuError, ReferenceRejectsError
 from mmaemu.model import formats
 from mmaemu.testing import assert_bitwise_equal
@@ -123,21 +124,31 @@ def test_mma_gives_the_words_of_dot():
     assert reply.info == {"engine_version": mmaemu.__version__, "preset": "hopper-wgmma"}
 
 
-def test_mma_in_slices_gives_the_same_words(monkeypatch):
-    whole = calls.run(mma(count=7)).tensors["d"]
-    monkeypatch.setattr(calls, "_MMA_PRODUCTS", 64)
+@pytest.mark.parametrize("backend", ["reference", "native"])
+def test_mma_in_slices_gives_the_same_words(monkeypatch, backend):
+    if not (status := mmaemu.backends_status()[backend]).available:
+        pytest.skip(f"needs the backend {backend}: {status.reason}")
+    module = registry.choose(backend).backend
+    whole = calls.run(mma(count=7, backend=backend)).tensors["d"]
+    monkeypatch.setattr(module, "DOT_PRODUCTS", 64)
     seen = []
-    sliced = calls.run(mma(count=7), progress=lambda done, total: seen.append((done, total)))
+    sliced = calls.run(mma(count=7, backend=backend), progress=lambda done, total: seen.append((done, total)))
     assert_bitwise_equal(sliced.tensors["d"], whole)
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 @pytest.mark.parametrize("name", ["b", "c"])
-def test_mma_in_slices_still_sees_shapes_that_disagree(name, monkeypatch):
-    monkeypatch.setattr(calls, "_MMA_PRODUCTS", 64)
+def test_mma_sees_shapes_that_disagree(name):
     call = mma(count=7)
     longer = mma(count=9)
     assert refusal(Call("mma", {**call.tensors, name: longer.tensors[name]}, call.options)).field == name
+
+
+def test_mma_runs_on_the_backend_that_the_call_names():
+    with pytest.raises(BackendUnavailableError):
+        calls.run(mma(backend="cuda"))
+    with pytest.raises(InvalidInputError, match="backend"):
+        calls.run(mma(backend="abacus"))
 
 
 def test_mma_reads_tf32_from_float32_words():

@@ -37,6 +37,7 @@ ROOMS: dict[str, tuple[list[str], set[str]]] = {
             "mmaemu.api",
             "mmaemu.functional",
             "mmaemu.factors",
+            "mmaemu.prepared",
             "mmaemu.torch_ops",
             "mmaemu.emulation",
             "mmaemu.trace",
@@ -57,7 +58,10 @@ ROOMS: dict[str, tuple[list[str], set[str]]] = {
     ),
     "client": (["mmaemu_client"], {"errors", "formats", "profiles", "bits", "request", "api", "wire"}),
     "remote": (["mmaemu.remote"], {"client"}),
-    "replay": (["mmaemu.replay"], {"errors", "formats", "profiles", "bits", "model", "wire", "calls", "remote"}),
+    "replay": (
+        ["mmaemu.replay"],
+        {"errors", "formats", "profiles", "bits", "model", "api", "wire", "calls", "remote"},
+    ),
     "server": (
         ["mmaemu_server"],
         {"errors", "formats", "profiles", "bits", "model", "request", "plan", "backends", "api", "wire", "calls"},

@@ -44,7 +44,7 @@ def write(folder, arrays, **changes):
 
 
 def test_an_equal_recording_has_no_mismatch(folder):
-    (outcome,) = replay.replay(replay.recordings(folder))
+    (outcome,) = replay.replay(replay.recordings(folder), replay.local())
     assert (outcome.outputs, outcome.mismatches, outcome.first_mismatch) == (50, 0, "")
 
 
@@ -53,7 +53,7 @@ def test_one_wrong_word_is_found_and_shown(folder):
         changed = dict(arrays)
     changed["d"][17] ^= 0x400
     write(folder, changed)
-    (outcome,) = replay.replay(replay.recordings(folder))
+    (outcome,) = replay.replay(replay.recordings(folder), replay.local())
     assert outcome.mismatches == 1 and outcome.first_mismatch.startswith("row 17: ")
 
 
@@ -61,13 +61,13 @@ def test_a_changed_file_is_refused_before_it_is_used(folder):
     path = folder / "recordings" / "ada.npz"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(InvalidInputError, match="SHA-256"):
-        list(replay.replay(replay.recordings(folder)))
+        list(replay.replay(replay.recordings(folder), replay.local()))
 
 
 def test_a_missing_file_is_named(folder):
     (folder / "recordings" / "ada.npz").unlink()
     with pytest.raises(InvalidInputError, match=r"ada\.npz"):
-        list(replay.replay(replay.recordings(folder)))
+        list(replay.replay(replay.recordings(folder), replay.local()))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"format": "other/1"}', '{"format": "mmaemu-truth/1"}'])

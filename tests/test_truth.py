@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from tests.support import exact_oracle as exact
 
-from mmaemu import model, profiles
+import mmaemu
+from mmaemu import profiles
 from mmaemu.replay import preset_of
 from mmaemu.testing import assert_bitwise_equal
 
@@ -43,11 +44,16 @@ def load(entry, folder):
 
 
 @pytest.mark.parametrize("entry", CASES)
-def test_every_output_of_a_recording_is_reproduced(entry, truth_dir):
+@pytest.mark.parametrize("backend", ["reference", "native"])
+def test_every_output_of_a_recording_is_reproduced(entry, backend, truth_dir):
+    status = mmaemu.backends_status()[backend]
+    if not status.available:
+        pytest.skip(f"needs the backend {backend}: {status.reason}")
     words = load(entry, truth_dir)
-    got = model.dot(
-        words["a"], words["b"], words["c"], entry["fmt_a"], entry["fmt_b"], preset=preset_of(entry), acc=entry["acc"]
-    )
+    got = mmaemu.mma(
+        words["a"], words["b"], words["c"], entry["fmt_a"], entry["fmt_b"], preset=preset_of(entry), acc=entry["acc"],
+        backend=backend,
+    )  # fmt: skip
     assert_bitwise_equal(got, words["d"])
 
 

@@ -73,6 +73,7 @@ __all__ = [
     "emulate",
     "explain",
     "functional",
+    "mma",
     "model",
     "profiles",
     "remote",

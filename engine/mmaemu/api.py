@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mmaemu import factors, plan, request, tensors, validation
+from mmaemu import factors, prepared, request, tensors
 from mmaemu.backends import execute, registry
 from mmaemu.backends.interface import Progress
 from mmaemu.model import dot_product
@@ -62,8 +62,7 @@ def scaled_mm(
 
 def run(call: Request, out: Any = None, *, threads: int | None = None, progress: Progress | None = None) -> Any:
     """`scaled_mm` of a request."""
-    validation.validate(call)
-    layout = plan.make(call)
+    layout = prepared.plan_of(call)
     backend = registry.choose(call.backend).backend
     words = execute.multiply(
         backend, call.a.data, call.b.data, factors.of(call), layout, threads=threads, progress=progress
@@ -100,8 +99,7 @@ def accumulate(
         a, b, one if scale_a is None else scale_a, one if scale_b is None else scale_b, None, None, out_dtype,
         use_fast_accum, profile=profile, splitk=splitk, backend=backend,
     )  # fmt: skip
-    validation.validate(call, whole_call=False)
-    layout = plan.make(call)
+    layout = prepared.plan_of(call, whole_call=False)
     engine = registry.choose(call.backend).backend
     words = execute.accumulate(
         engine, call.a.data, call.b.data, factors.of(call), layout, threads=threads, progress=progress

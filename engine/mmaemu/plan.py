@@ -5,7 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mmaemu import cutlass_sm90, scaling, stream_k
 from mmaemu.errors import InvalidInputError
@@ -24,6 +28,12 @@ class Split:
     start: int
     stop: int
     chunks: tuple[Range, ...]
+
+    @cached_property
+    def ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where chunks start, and where they stop."""
+        starts, stops = zip(*self.chunks, strict=True)
+        return np.array(starts, np.int64), np.array(stops, np.int64)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mmaemu import profiles
+from mmaemu import api, profiles
 from mmaemu.errors import InvalidInputError
 from mmaemu.model import formats
 from mmaemu.model.formats import AnyBits
@@ -91,20 +91,18 @@ def preset_of(entry: dict[str, Any]) -> str:
     )
 
 
-def replay(chosen: list[Recording], mma: Mma | None = None) -> Iterator[Outcome]:
-    """Run each recording, by `mma` or by this machine's own backend, and compare every output word."""
-    run = local() if mma is None else mma
+def replay(chosen: list[Recording], mma: Mma) -> Iterator[Outcome]:
+    """Run each recording by `mma`, such as `local()`, and compare every output word."""
     for recording in chosen:
         words = _read(recording)
         started = time.perf_counter()
-        actual = run(words["a"], words["b"], words["c"], recording)
+        actual = mma(words["a"], words["b"], words["c"], recording)
         seconds = time.perf_counter() - started
         yield _compare(recording, actual, words["d"], seconds)
 
 
 def local(backend: str = "auto") -> Mma:
     """Recordings run by a backend of this machine."""
-    from mmaemu import api
 
     def run(a: AnyBits, b: AnyBits, c: AnyBits, recording: Recording) -> AnyBits:
         return api.mma(

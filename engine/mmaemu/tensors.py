@@ -10,6 +10,7 @@ import math
 import sys
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -144,22 +145,31 @@ def fill(out: Any, bits: AnyBits, dtype: str) -> Any:
 
 
 def _read_torch(value: Any, torch: Any) -> Operand:
-    name = str(value.dtype).removeprefix("torch.")
-    fmt = _format_or_none(name)
-    bits = None
-    if fmt is not None and value.device.type != "meta":
-        signed = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[fmt.itemsize]
-        bits = value.detach().view(signed).cpu().numpy().view(fmt.storage)
+    name, fmt, words = _torch_type(value.dtype, torch)
+    device, bits = value.device, None
+    if fmt is not None and device.type != "meta":
+        plain = value.detach() if value.requires_grad else value
+        plain = plain.view(words) if device.type == "cpu" else plain.view(words).cpu()
+        bits = plain.numpy().view(fmt.storage)
     return Operand(
         dtype=name,
         shape=tuple(value.shape),
-        strides=tuple(value.stride()),
+        strides=value.stride(),
         bits=bits,
-        kind="spec" if value.device.type == "meta" else "torch",
-        device=value.device,
+        kind="spec" if device.type == "meta" else "torch",
+        device=device,
         requires_grad=bool(value.requires_grad and torch.is_grad_enabled()),
         offset=value.storage_offset(),
     )
+
+
+@cache
+def _torch_type(dtype: Any, torch: Any) -> tuple[str, formats.Format | None, Any]:
+    """A torch.dtype's name, its format, and the integers that its words can be viewed as."""
+    name = str(dtype).removeprefix("torch.")
+    fmt = _format_or_none(name)
+    words = None if fmt is None else {1: torch.uint8, 2: torch.int16, 4: torch.int32}[fmt.itemsize]
+    return name, fmt, words
 
 
 def _read_numpy(value: np.ndarray[Any, Any]) -> Operand:

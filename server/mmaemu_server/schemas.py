@@ -124,6 +124,7 @@ class Mma(BaseModel):
     fmt_a: str | None = Field(None, description="a's format where it is not its dtype: tf32 for float32 words")
     fmt_b: str | None = None
     acc: str | None = Field(None, description="f32 or f16; by default c's type")
+    backend: str | None = "auto"
 
 
 class Product(BaseModel):

@@ -23,7 +23,7 @@ from mmaemu.plan import Plan, Split
 TILE_M, TILE_N = 64, 512
 SMALLEST_TILE = 8192
 """Outputs of a tile below which handing the interpreter lock between threads costs more than a thread brings."""
-_DOT_PRODUCTS = 1 << 20
+DOT_PRODUCTS = 1 << 20
 """Products of one slice of a list of dot products: its temporaries stay small however many there are."""
 
 
@@ -136,7 +136,7 @@ def dot(
 ) -> AnyBits:
     """[count] accumulator words: the chain of one instruction over each row of a and b, [count, K] words, and c."""
     out = np.empty(c.shape, c.dtype)
-    step = max(1, _DOT_PRODUCTS // a.shape[1])
+    step = max(1, DOT_PRODUCTS // a.shape[1])
 
     def run(start: int) -> None:
         part = slice(start, start + step)

@@ -55,10 +55,10 @@ def choose(name: str) -> Choice:
 
     All give the same bits. BackendUnavailableError where the named one is missing.
     """
+    if name == "auto" and (PREFERRED == "reference" or library.load() is not None):
+        return Choice(PREFERRED, _BACKENDS[PREFERRED])
     status = backends_status()
     if name == "auto":
-        if PREFERRED == "reference" or status["native"].available:
-            return Choice(PREFERRED, _BACKENDS[PREFERRED])
         return Choice("reference", reference, f"native: {status['native'].reason}")
     if name not in status:
         known = ", ".join(["auto", *status])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TypeVar
 
 from mmaemu.backends.interface import Progress
@@ -26,9 +27,12 @@ def thread_count(threads: int | None) -> int:
             raise InvalidInputError.because(
                 "MMAEMU_THREADS", got=repr(text)[:80], wanted="a number of threads, 1 or more"
             )
-    if threads is None:
-        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(threads, 1)
+    return max(_processors() if threads is None else threads, 1)
+
+
+@cache
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cover(m: int, n: int, height: int, width: int) -> list[Tile]:
@@ -44,7 +48,7 @@ def in_threads(
     run: Callable[[_Piece], None], pieces: Sequence[_Piece], threads: int, progress: Progress | None
 ) -> None:
     """`run` for every piece. An exception, of a piece or of `progress`, keeps further pieces from being begun."""
-    if len(pieces) == 1 or threads == 1:
+    if len(pieces) <= 1 or threads == 1:
         for done, piece in enumerate(pieces, 1):
             run(piece)
             if progress is not None:

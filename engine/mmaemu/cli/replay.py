@@ -33,6 +33,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("folder", type=Path, help="the folder that holds manifest.json")
     parser.add_argument("--only", metavar="GLOB", help="only recordings whose id matches, such as 'h100.*'")
+    parser.add_argument("--backend", help="who computes here (default auto): native or reference")
     parser.add_argument("--json", action="store_true", help="machine-readable")
     add_url(parser)
 
@@ -46,9 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
     if not chosen:
         raise InvalidInputError.because("--only", got=repr(arguments.only), wanted="a pattern that matches a recording")
     url = service_url(arguments)
+    if url is not None and arguments.backend is not None:
+        raise InvalidInputError.because("--backend", got="--url as well", wanted="one of the two")
     outcomes = []
     progress = tqdm(total=len(chosen), unit="recording", file=sys.stderr, disable=not sys.stderr.isatty(), leave=False)
-    with progress as bar, _runner(url) as mma:
+    with progress as bar, _runner(url, arguments.backend) as mma:
         for outcome in replay.replay(chosen, mma):
             outcomes.append(outcome)
             bar.update()
@@ -57,10 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _runner(url: str | None) -> Iterator[Mma | None]:
-    """None to run here; with a url, each recording as one request to that service."""
+def _runner(url: str | None, backend: str | None) -> Iterator[Mma]:
+    """A backend of this machine; with a url, each recording as one request to that service."""
     if url is None:
-        yield None
+        yield replay.local(backend or "auto")
         return
     from mmaemu import remote
 

@@ -40,7 +40,7 @@ _GEMM_OPTIONS = ("out_dtype", "use_fast_accum", "profile", "overrides", "splitk"
 OPERATIONS: dict[str, Operation] = {
     "scaled_mm": Operation(_GEMM_TENSORS, _GEMM_OPTIONS, ("out",)),
     "accumulate": Operation(("a", "b", "b_t", "scale_a", "scale_b"), _GEMM_OPTIONS, ("out",)),
-    "mma": Operation(("a", "b", "c"), ("preset", "fmt_a", "fmt_b", "acc"), ("d",)),
+    "mma": Operation(("a", "b", "c"), ("preset", "fmt_a", "fmt_b", "acc", "backend"), ("d",)),
     "explain": Operation(_GEMM_TENSORS, (*_GEMM_OPTIONS, "cells", "specs"), ()),
 }
 

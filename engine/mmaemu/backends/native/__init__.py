@@ -27,7 +27,7 @@ TILE_M, TILE_N = 256, 1024
 _SMALLEST_TILE = 64 * 64
 _LARGEST_TILE = 4 << 30
 """Products of a tile: a fraction of a second, which is how long progress and cancelling may wait."""
-_DOT_PRODUCTS = 1 << 18
+DOT_PRODUCTS = 1 << 18
 """Products of one slice of a list of dot products: some milliseconds, so that threads share and cancelling is quick."""
 
 _Finish = Callable[[AnyBits, Factors, Plan, AnyBits], None]
@@ -72,7 +72,7 @@ def dot(
     out = np.empty(c.shape, c.dtype)
     rule, k = library.rule_of(how.rule), a.shape[1]
     fmt_a, fmt_b, fmt_c = (library.FORMATS[fmt] for fmt in (how.fmt_a, how.fmt_b, how.fmt_c))
-    step = max(1, _DOT_PRODUCTS // k)
+    step = max(1, DOT_PRODUCTS // k)
 
     def run(start: int) -> None:
         part = slice(start, start + step)

@@ -8,10 +8,12 @@ from numpy.typing import NDArray
 
 from mmaemu.backends.native import library
 from mmaemu.backends.native.library import address
+from mmaemu.model import formats
 from mmaemu.model.formats import AnyBits, Format
 
 Index = NDArray[np.intp]
 
+_LOWEST = {fmt: fmt.max_finite + 1 for fmt in formats.FP8}
 _NOWHERE: Index = np.zeros(0, np.intp)
 
 
@@ -19,6 +21,6 @@ def rows_without(words: AnyBits, fmt: Format) -> Index:
     """The rows of fp8 words, of any strides, that hold NaN or Inf."""
     marks = np.empty(words.shape[0], np.uint8)
     count = library.found().mmaemu_not_finite(
-        address(words), *words.strides, *words.shape, fmt.max_finite + 1, address(marks)
+        address(words), *words.strides, *words.shape, _LOWEST[fmt], address(marks)
     )
     return np.flatnonzero(marks) if count else _NOWHERE

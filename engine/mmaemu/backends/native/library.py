@@ -129,7 +129,7 @@ def fastest() -> str:
 
 
 def address(array: np.ndarray[Any, Any] | None) -> int | None:
-    return None if array is None else array.__array_interface__["data"][0]
+    return None if array is None else array.ctypes.data
 
 
 def _check(status: int, function: Any, arguments: tuple[Any, ...]) -> int:

@@ -60,7 +60,7 @@ def partials(kernel: str, a: AnyBits, b: AnyBits, own: Factors, plan: Plan, tile
 
 
 def _sum(kernel: int, a: AnyBits, b: AnyBits, own: Factors, split: Split, plan: Plan, total: AnyBits) -> None:
-    starts, stops = (np.array(ends, np.int64) for ends in zip(*split.chunks, strict=True))
+    starts, stops = split.ends
     scale_a = scale_b = None
     if plan.scales_chunks:
         scale_a, scale_b = (np.ascontiguousarray(words) for words in (own.scale_a, own.scale_b))
