@@ -27,7 +27,7 @@ extern "C" int mmaemu_dot(const uint8_t* a, int format_a, const uint8_t* b, int 
     for (int j = 0; j < lanes; ++j) words[j] = load_word(c + (first + j) * format.bytes, format.bytes);
     Accumulators acc;
     acc.read(words, format);
-    chain(left, right, *rule, by.down, format, acc);
+    chain(left, right, *rule, by.down, accumulator, acc);
     acc.write(words, format, rule->nan);
     for (int j = 0; j < lanes; ++j) std::memcpy(d + (first + j) * format.bytes, &words[j], size_t(format.bytes));
   }

@@ -75,17 +75,23 @@ struct Step {
 };
 
 // One step of the products at `ks` (offsets from `first`) and the accumulators.
-template <bool kShared>
+template <bool kShared, int kFormat>
 inline __attribute__((always_inline)) void add_exactly(const Terms& a, const Terms& b, int64_t first, const int32_t* ks,
-                                                       int count, const Rule& rule, int down, const Format& format,
-                                                       const uint32_t* words, Step& step) {
+                                                       int count, const Rule& rule, int down, const uint32_t* words,
+                                                       Step& step) {
+  constexpr Format format = kFormats[kFormat];
   const uint32_t *ma = a.magnitude.data(), *mb = b.magnitude.data();
   const int32_t *ea = a.exponent.data(), *eb = b.exponent.data(), *sa = a.sign.data(), *sb = b.sign.data();
   int32_t common[kLanes];
   int64_t sum[kLanes];
+  uint32_t magnitude[kLanes];
+  int32_t own[kLanes];
   for (int j = 0; j < kLanes; ++j) {
-    const Number own = decode(words[j], format);
-    common[j] = std::max(own.magnitude || rule.zero_accumulator_aligns ? own.exponent : kNone, rule.min_exponent);
+    const uint32_t code = words[j] & (format.sign() - 1), field = code >> format.fraction_bits;
+    magnitude[j] = (code & ((1u << format.fraction_bits) - 1)) | (field ? 1u << format.fraction_bits : 0);
+    own[j] = int32_t(field ? field : 1) - format.bias;
+    const int32_t taken = magnitude[j] || rule.zero_accumulator_aligns ? own[j] : kNone;
+    common[j] = taken > rule.min_exponent ? taken : rule.min_exponent;
   }
   for (int t = 0; t < count; ++t) {
     const int64_t k = first + ks[t], at_a = kShared ? k : k * kLanes, at_b = k * kLanes;
@@ -94,13 +100,12 @@ inline __attribute__((always_inline)) void add_exactly(const Terms& a, const Ter
       common[j] = exponent > common[j] ? exponent : common[j];
     }
   }
+  const int up = rule.fraction_bits - format.fraction_bits, above = up > 0 ? up : 0, under = up < 0 ? -up : 0;
   for (int j = 0; j < kLanes; ++j) {
-    const Number own = decode(words[j], format);
-    const int up = rule.fraction_bits - format.fraction_bits;
     // A zero that takes no part may lie above the common exponent.
-    const int64_t off = std::clamp<int64_t>(int64_t(common[j]) - own.exponent + std::max(-up, 0), 0, 63);
-    const uint64_t kept = uint64_t(own.magnitude) << std::max(up, 0) >> off;
-    sum[j] = own.negative ? -int64_t(kept) : int64_t(kept);
+    const int32_t off = common[j] - own[j] + under, shift = off < 0 ? 0 : off > 63 ? 63 : off;
+    const int64_t kept = int64_t(uint64_t(magnitude[j]) << above >> shift);
+    sum[j] = words[j] & format.sign() ? -kept : kept;
   }
   for (int t = 0; t < count; ++t) {
     const int64_t k = first + ks[t], at_a = kShared ? k : k * kLanes, at_b = k * kLanes;
@@ -116,35 +121,6 @@ inline __attribute__((always_inline)) void add_exactly(const Terms& a, const Ter
   for (int j = 0; j < kLanes; ++j) step.common[j] = common[j], step.sum[j] = sum[j];
 }
 
-using Add = void (*)(const Terms&, const Terms&, int64_t, const int32_t*, int, const Rule&, int, const Format&,
-                     const uint32_t*, Step&);
-
-template <bool kShared>
-void add_anywhere(const Terms& a, const Terms& b, int64_t first, const int32_t* ks, int count, const Rule& rule,
-                  int down, const Format& format, const uint32_t* words, Step& step) {
-  add_exactly<kShared>(a, b, first, ks, count, rule, down, format, words, step);
-}
-
-#if defined(__x86_64__)
-
-template <bool kShared>
-__attribute__((target("avx2"))) void add_by_avx2(const Terms& a, const Terms& b, int64_t first, const int32_t* ks,
-                                                 int count, const Rule& rule, int down, const Format& format,
-                                                 const uint32_t* words, Step& step) {
-  add_exactly<kShared>(a, b, first, ks, count, rule, down, format, words, step);
-}
-
-Add chosen(bool shared) {
-  if (__builtin_cpu_supports("avx2")) return shared ? add_by_avx2<true> : add_by_avx2<false>;
-  return shared ? add_anywhere<true> : add_anywhere<false>;
-}
-
-#else
-
-Add chosen(bool shared) { return shared ? add_anywhere<true> : add_anywhere<false>; }
-
-#endif
-
 void flag_products(const Terms& a, const Terms& b, int64_t first, const int32_t* ks, int count, uint8_t* flags) {
   for (int t = 0; t < count; ++t)
     for (int j = 0; j < kLanes; ++j) {
@@ -154,29 +130,140 @@ void flag_products(const Terms& a, const Terms& b, int64_t first, const int32_t*
     }
 }
 
+template <bool kShared, int kFormat>
+inline __attribute__((always_inline)) void chain_on(const Terms& a, const Terms& b, const Rule& rule, int down,
+                                                    Accumulators& acc) {
+  constexpr Format format = kFormats[kFormat];
+  const bool special = a.special || b.special;
+  const int64_t length = int64_t(b.exponent.size()) / kLanes;
+  for (int64_t first = 0; first < length; first += rule.instruction_k) {
+    Accumulators running = acc;
+    if (rule.after) running = {};
+    for (int begin = 0; begin < rule.instruction_k; begin += rule.group) {
+      const int count = std::min(rule.group, rule.instruction_k - begin);
+      Step step;
+      add_exactly<kShared, kFormat>(a, b, first, rule.order + begin, count, rule, down, running.word, step);
+      if (special) flag_products(a, b, first, rule.order + begin, count, running.flags);
+      for (int j = 0; j < kLanes; ++j) {
+        const bool negative = step.sum[j] < 0;
+        const Result result = round(negative, uint64_t(negative ? -step.sum[j] : step.sum[j]),
+                                    step.common[j] - rule.fraction_bits, rule.result_fraction_bits, rule.nearest,
+                                    rule.saturates, rule.underflow_keeps_sign, format);
+        running.word[j] = result.word;
+        // An infinity or NaN stays what it is, whatever the finite terms add up to.
+        if (running.flags[j] == 0) running.flags[j] = result.flags;
+      }
+    }
+    if (rule.after)
+      for (int j = 0; j < kLanes; ++j) {
+        running.flags[j] |= acc.flags[j];
+        if (running.flags[j]) continue;
+        const Result sum = add(running.word[j], acc.word[j], format);
+        running.word[j] = sum.word;
+        running.flags[j] = sum.flags;
+      }
+    acc = running;
+  }
+}
+
+inline __attribute__((always_inline)) void chain_any(const Terms& a, const Terms& b, const Rule& rule, int down,
+                                                     int format, Accumulators& acc) {
+  if (a.lanes == 1) return format == kF16 ? chain_on<true, kF16>(a, b, rule, down, acc) : chain_on<true, kF32>(a, b, rule, down, acc);
+  return format == kF16 ? chain_on<false, kF16>(a, b, rule, down, acc) : chain_on<false, kF32>(a, b, rule, down, acc);
+}
+
+// Words of `count` numbers of one format to their parts.
+template <int kFormat>
+inline __attribute__((always_inline)) void decode_as(const uint32_t* words, int64_t count, bool zeros_align, int shift,
+                                                     Terms& terms) {
+  constexpr Format format = kFormats[kFormat];
+  uint32_t* magnitudes = terms.magnitude.data();
+  int32_t *exponents = terms.exponent.data(), *signs = terms.sign.data();
+  uint8_t* kinds = terms.kind.data();
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t code = (words[i] & (format.sign() - 1)) >> format.ignored_bits, field = code >> format.fraction_bits;
+    const uint32_t fraction = code & ((1u << format.fraction_bits) - 1);
+    const uint32_t magnitude = code > format.largest() ? 0 : fraction | (field ? 1u << format.fraction_bits : 0);
+    magnitudes[i] = magnitude << shift;
+    exponents[i] = magnitude || zeros_align ? int32_t(field ? field : 1) - format.bias : kNone;
+    signs[i] = words[i] & format.sign() ? -1 : 0;
+    largest = code > largest ? code : largest;
+  }
+  terms.special = largest > format.largest();
+  if (terms.special)
+    for (int64_t i = 0; i < count; ++i) kinds[i] = decode(words[i], format).kind;
+  else
+    std::fill_n(kinds, count, uint8_t(kFinite));
+}
+
+inline __attribute__((always_inline)) void decode_any(const uint32_t* words, int64_t count, int format, bool zeros_align,
+                                                      int shift, Terms& terms) {
+  switch (format) {
+    case kE4M3: return decode_as<kE4M3>(words, count, zeros_align, shift, terms);
+    case kE5M2: return decode_as<kE5M2>(words, count, zeros_align, shift, terms);
+    case kF16: return decode_as<kF16>(words, count, zeros_align, shift, terms);
+    case kBF16: return decode_as<kBF16>(words, count, zeros_align, shift, terms);
+    default: return decode_as<kTF32>(words, count, zeros_align, shift, terms);
+  }
+}
+
+#if defined(__x86_64__)
+
+__attribute__((target("avx2"))) void chain_avx2(const Terms& a, const Terms& b, const Rule& rule, int down, int format,
+                                                Accumulators& acc) {
+  chain_any(a, b, rule, down, format, acc);
+}
+
+__attribute__((target("avx2"))) void decode_avx2(const uint32_t* words, int64_t count, int format, bool zeros_align,
+                                                 int shift, Terms& terms) {
+  decode_any(words, count, format, zeros_align, shift, terms);
+}
+
+bool has_avx2() { return __builtin_cpu_supports("avx2"); }
+
+#else
+
+void chain_avx2(const Terms&, const Terms&, const Rule&, int, int, Accumulators&) {}
+void decode_avx2(const uint32_t*, int64_t, int, bool, int, Terms&) {}
+bool has_avx2() { return false; }
+
+#endif
+
+// words[k][lane], zeros beyond `count` lanes and `length` k.
+template <class Word>
+void gather(const Words& from, int count, int lanes, int64_t length, uint32_t* words) {
+  const auto at = [&](int lane, int64_t k) {
+    Word word;
+    std::memcpy(&word, from.at + lane * from.line_step + k * from.k_step, sizeof word);
+    return uint32_t(word);
+  };
+  if (from.k_step == int64_t(sizeof(Word)))  // along memory
+    for (int lane = 0; lane < count; ++lane)
+      for (int64_t k = 0; k < length; ++k) words[k * lanes + lane] = at(lane, k);
+  else
+    for (int64_t k = 0; k < length; ++k)
+      for (int lane = 0; lane < count; ++lane) words[k * lanes + lane] = at(lane, k);
+}
+
 }  // namespace
 
-void Terms::read(const Words& words, int count, int all_lanes, int64_t length, const Rule& rule, int shift) {
-  const Format& format = kFormats[words.format];
+void Terms::read(const Words& from, int count, int all_lanes, int64_t length, const Rule& rule, int shift) {
   const int64_t whole = (length + rule.instruction_k - 1) / rule.instruction_k * rule.instruction_k;
+  const size_t size = size_t(whole) * all_lanes;
   lanes = all_lanes;
-  special = false;
-  magnitude.resize(size_t(whole) * lanes);
-  exponent.resize(size_t(whole) * lanes);
-  sign.resize(size_t(whole) * lanes);
-  kind.resize(size_t(whole) * lanes);
-  for (int64_t k = 0; k < whole; ++k)
-    for (int j = 0; j < lanes; ++j) {
-      const bool real = k < length && j < count;
-      const uint32_t word = real ? load_word(words.at + j * words.line_step + k * words.k_step, format.bytes) : 0;
-      const Number number = decode(word, format);
-      const size_t at = size_t(k) * lanes + j;
-      magnitude[at] = number.magnitude << shift;
-      exponent[at] = number.magnitude || rule.zero_products_align ? number.exponent : kNone;
-      sign[at] = number.negative ? -1 : 0;
-      kind[at] = number.kind;
-      special |= number.kind != kFinite;
-    }
+  magnitude.resize(size);
+  exponent.resize(size);
+  sign.resize(size);
+  kind.resize(size);
+  words.assign(size, 0);
+  switch (kFormats[from.format].bytes) {
+    case 1: gather<uint8_t>(from, count, lanes, length, words.data()); break;
+    case 2: gather<uint16_t>(from, count, lanes, length, words.data()); break;
+    default: gather<uint32_t>(from, count, lanes, length, words.data());
+  }
+  (has_avx2() ? decode_avx2 : decode_any)(words.data(), int64_t(size), from.format, rule.zero_products_align, shift,
+                                          *this);
 }
 
 void Accumulators::read(const uint32_t* words, const Format& format) {
@@ -200,38 +287,8 @@ Shifts shifts(const Rule& rule, int format_a, int format_b) {
   return {std::max(spare, 0), std::max(-spare, 0)};
 }
 
-void chain(const Terms& a, const Terms& b, const Rule& rule, int down, const Format& format, Accumulators& acc) {
-  const Add add_step = chosen(a.lanes == 1);
-  const bool special = a.special || b.special;
-  const int64_t length = int64_t(b.exponent.size()) / kLanes;
-  for (int64_t first = 0; first < length; first += rule.instruction_k) {
-    Accumulators running = acc;
-    if (rule.after) std::memset(&running, 0, sizeof running);
-    for (int begin = 0; begin < rule.instruction_k; begin += rule.group) {
-      const int count = std::min(rule.group, rule.instruction_k - begin);
-      Step step;
-      add_step(a, b, first, rule.order + begin, count, rule, down, format, running.word, step);
-      if (special) flag_products(a, b, first, rule.order + begin, count, running.flags);
-      for (int j = 0; j < kLanes; ++j) {
-        const bool negative = step.sum[j] < 0;
-        const Result result = round(negative, uint64_t(negative ? -step.sum[j] : step.sum[j]),
-                                    step.common[j] - rule.fraction_bits, rule.result_fraction_bits, rule.nearest,
-                                    rule.saturates, rule.underflow_keeps_sign, format);
-        running.word[j] = result.word;
-        // An infinity or NaN stays what it is, whatever the finite terms add up to.
-        if (running.flags[j] == 0) running.flags[j] = result.flags;
-      }
-    }
-    if (rule.after)
-      for (int j = 0; j < kLanes; ++j) {
-        running.flags[j] |= acc.flags[j];
-        if (running.flags[j]) continue;
-        const Result sum = add(running.word[j], acc.word[j], format);
-        running.word[j] = sum.word;
-        running.flags[j] = sum.flags;
-      }
-    acc = running;
-  }
+void chain(const Terms& a, const Terms& b, const Rule& rule, int down, int format, Accumulators& acc) {
+  (has_avx2() ? chain_avx2 : chain_any)(a, b, rule, down, format, acc);
 }
 
 }  // namespace mmaemu

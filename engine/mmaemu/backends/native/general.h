@@ -33,10 +33,11 @@ struct Terms {
   std::vector<int32_t> exponent;    // kNone for a zero that does not align
   std::vector<int32_t> sign;        // 0 or -1
   std::vector<uint8_t> kind;
+  std::vector<uint32_t> words;      // as they came
   bool special;                     // some kind is not finite
 
-  // `count` lines of `words` to as many lanes; lanes beyond and k beyond are zeros.
-  void read(const Words& words, int count, int all_lanes, int64_t length, const Rule& rule, int shift);
+  // `count` lines of `from` to as many lanes; lanes beyond and k beyond are zeros.
+  void read(const Words& from, int count, int all_lanes, int64_t length, const Rule& rule, int shift);
 };
 
 // Accumulators of kLanes outputs: finite words, and flags that no later step takes back.
@@ -54,7 +55,7 @@ struct Shifts {
 };
 Shifts shifts(const Rule& rule, int format_a, int format_b);
 
-// Chain all instructions of a and b over the accumulators. `a` may be shared.
-void chain(const Terms& a, const Terms& b, const Rule& rule, int down, const Format& format, Accumulators& acc);
+// Chain all instructions of a and b over the accumulators, which are kF32 or kF16. `a` may be shared.
+void chain(const Terms& a, const Terms& b, const Rule& rule, int down, int format, Accumulators& acc);
 
 }  // namespace mmaemu

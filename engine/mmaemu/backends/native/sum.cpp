@@ -101,7 +101,7 @@ class GeneralChunks {
         const int count = int(std::min<int64_t>(kLanes, from_.columns - panel * kLanes));
         b_.read(from_.b.from(panel * kLanes, k), count, kLanes, depth, rule_, 0);
         for (int64_t i = 0; i < from_.rows; ++i)
-          chain(a_[i], b_, rule_, shifts_.down, kFormats[kF32], acc_[panel * from_.rows + i]);
+          chain(a_[i], b_, rule_, shifts_.down, kF32, acc_[panel * from_.rows + i]);
       }
     }
     for (int64_t panel = 0; panel < panels; ++panel) {
