@@ -10,12 +10,13 @@ PY := $(VENV)/bin/python
 INSTALL := $(PY) -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test sanitize lint types user-types bans check clean
+.PHONY: help setup serve test sanitize avx512 lint types user-types bans check clean
 
 help:
 	@echo 'make serve    start the service and show one call with its bits (HOST, PORT; Ctrl-C stops it)'
 	@echo 'make test     unit, property and service tests; replays recordings where MMAEMU_TRUTH_DIR is set'
 	@echo 'make sanitize the compiled kernels under AddressSanitizer and UBSan, against their tests'
+	@echo 'make avx512   the AVX-512 kernel by SIMDe (libsimde-dev), against its tests'
 	@echo 'make check    what CI runs: lint, types, user-types, bans, test'
 	@echo 'make lint     ruff check and ruff format --check'
 	@echo 'make types    mypy --strict over the whole tree'
@@ -56,14 +57,27 @@ serve: $(VENV)/.server
 test: $(VENV)/.dev
 	CUDA_VISIBLE_DEVICES= $(PY) -m pytest -q -n 2 --dist loadfile -m 'not gpu and not slow and not profile_device' $(PYTEST_ARGS)
 
-# A library of its own, outside the package: what is installed stays as it is.
+# Libraries of their own, outside the package: what is installed stays as it is.
+KERNELS := engine/mmaemu/backends/native/*.cpp
+KERNEL_FLAGS := -std=c++17 -fPIC -shared -frounding-math -ffp-contract=off
+KERNEL_TESTS := tests/test_native.py tests/test_conformance_gemm.py tests/test_conformance_dot.py
+CLEAN_PYTEST = $(PY) -m pytest -q -n 2 -p no:cacheprovider $(KERNEL_TESTS) $(PYTEST_ARGS)
+
 sanitize: $(VENV)/.dev
 	@mkdir -p build
-	$(CXX) -std=c++17 -O1 -g -fPIC -shared -frounding-math -ffp-contract=off -fsanitize=address,undefined \
-	  -fno-sanitize-recover=undefined engine/mmaemu/backends/native/*.cpp -o build/kernels-sanitized.so
+	$(CXX) $(KERNEL_FLAGS) -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined $(KERNELS) \
+	  -o build/kernels-sanitized.so
 	MMAEMU_KERNELS=$(abspath build/kernels-sanitized.so) ASAN_OPTIONS=detect_leaks=0 \
 	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
-	  $(PY) -m pytest -q -n 0 -p no:cacheprovider tests/test_native.py $(PYTEST_ARGS)
+	  $(CLEAN_PYTEST)
+
+# AVX-512 on a processor without it: its instructions are SIMDe's functions of AVX2 (Debian: apt-get install libsimde-dev).
+SIMDE ?= /usr/include
+avx512: $(VENV)/.dev
+	@test -e $(SIMDE)/simde/x86/avx512.h || { echo 'needs SIMDe: apt-get install libsimde-dev, or SIMDE=FOLDER' >&2; exit 1; }
+	@mkdir -p build
+	$(CXX) $(KERNEL_FLAGS) -O2 -w -Wno-psabi -mavx2 -mfma -DMMAEMU_SIMDE -isystem $(SIMDE) $(KERNELS) -o build/kernels-simde.so
+	MMAEMU_KERNELS=$(abspath build/kernels-simde.so) MMAEMU_NEEDS_KERNEL=avx512 $(CLEAN_PYTEST)
 
 # No cache: it would not notice that a package became ours, which moves imports in files that have not changed.
 lint: $(VENV)/.dev

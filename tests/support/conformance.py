@@ -6,6 +6,7 @@ A backend that joins is one more entry of ENGINES; the tests' bodies stay as the
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +66,8 @@ def engines() -> list[Engine]:
     """Those that run on this machine; none where the kernels are not compiled."""
     found = library.load()
     names = [] if found is None else [name for name, number in library.KERNELS.items() if found.mmaemu_has(number)]
+    needed = os.environ.get("MMAEMU_NEEDS_KERNEL")
+    assert needed is None or needed in names, f"this build or processor lacks the kernel {needed}"
     return [Engine("native", name) for name in names]
 
 
