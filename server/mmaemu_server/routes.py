@@ -61,6 +61,10 @@ def router(settings: Settings, pool: Pool, admission: Admission) -> APIRouter:
     async def show_limits() -> Response:
         return JSONResponse(limits.as_json(settings))
 
+    @doors.get("/v1/work", tags=["about"], summary="What each worker does, and how far it is")
+    async def work() -> Response:
+        return JSONResponse({"workers": pool.status()})
+
     @doors.get("/healthz", tags=["about"], summary="Whether the process answers")
     async def healthz() -> Response:
         return JSONResponse({"status": "ok"})

@@ -11,6 +11,7 @@ import traceback
 from dataclasses import dataclass
 
 from mmaemu import calls, wire
+from mmaemu.backends.interface import Progress
 from mmaemu.errors import MmaemuError
 from mmaemu_server import limits, problems
 from mmaemu_server.limits import WorkLimitError, WorkLimits
@@ -27,6 +28,10 @@ class Job:
     request_id: str = ""
 
 
+class Stopped(BaseException):
+    """Raised between tiles of a call that nobody waits for any more. No fault: nothing on the way may handle it."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """A reply ready to send."""
@@ -36,10 +41,12 @@ class Answer:
     body: bytes
 
 
-def execute(job: Job, body: bytes | bytearray | memoryview, allowed: WorkLimits) -> Answer:
-    """The answer to one call. Never raises: what goes wrong is a problem too."""
+def execute(
+    job: Job, body: bytes | bytearray | memoryview, allowed: WorkLimits, progress: Progress | None = None
+) -> Answer:
+    """The answer to one call. Never raises but what `progress` raises to stop it: what goes wrong is a problem too."""
     try:
-        return _execute(job, body, allowed)
+        return _execute(job, body, allowed, progress)
     except MmaemuError as error:
         return of_problem(problems.of_error(error))
     except MemoryError:
@@ -64,14 +71,14 @@ def log_fault(error: BaseException, request_id: str) -> None:
     print(json.dumps(line), file=sys.stderr, flush=True)
 
 
-def _execute(job: Job, body: bytes | bytearray | memoryview, allowed: WorkLimits) -> Answer:
+def _execute(job: Job, body: bytes | bytearray | memoryview, allowed: WorkLimits, progress: Progress | None) -> Answer:
     decode = wire.call_from_json if job.body_type == wire.JSON_TYPE else wire.call_from_safetensors
     call = decode(job.op, body)
     # A trace is JSON whatever the reply's form is.
     explain = job.op == "explain"
     as_json = explain or job.reply_type == wire.JSON_TYPE
     limits.check(calls.cost(call), allowed, explain=explain, json_reply=as_json)
-    reply = calls.run(call)
+    reply = calls.run(call, progress)
     if as_json:
         return _answer(200, wire.JSON_TYPE, wire.reply_to_json(reply, call.form), {})
     return _answer(200, wire.CONTENT_TYPE, wire.reply_to_safetensors(reply), {})

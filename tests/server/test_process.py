@@ -16,15 +16,23 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.bodies import mma, out, post, post_raw, problem, product
+from tests.server.bodies import changed, mma, out, post, post_raw, problem, product
 
-from mmaemu import calls, wire
+from mmaemu import Bits, calls, wire
 from mmaemu.testing import assert_bitwise_equal
 from mmaemu.wire import JSON_TYPE
 
 pytestmark = pytest.mark.timeout(180)
 
-LONG = product(m=512, n=1024, k=8192)
+
+def finite(m: int, n: int, k: int, **options: Any) -> Any:
+    """A product for the reference, which has much to do even without NaN."""
+    call = product(m=m, n=n, k=k, backend="reference", **options)
+    return changed(call, **{name: Bits(FP8, call.tensors[name].array & 0xBF) for name in ("a", "b_t")})
+
+
+FP8 = "float8_e4m3fn"
+LONG = finite(2048, 1024, 8192)
 """Half a minute of work or more: only ever stopped, never waited for."""
 
 
@@ -133,6 +141,17 @@ def test_a_call_above_the_time_limit_is_stopped(start):
     with server.client() as client:
         found = problem(post(client, LONG), 504, "remote-timeout", "timeout_seconds")
         assert "2 s" in found["got"]
+        next_call_works(client)
+        assert server.workers() == [pid]
+
+
+def test_a_call_that_cannot_be_stopped_between_tiles_is_killed(start):
+    """One tile, and so nothing to stop between, that takes longer than the limit and the time to stop."""
+    server = start(timeout_seconds=0.5)
+    pid = warm(server)
+    endless = finite(64, 64, 1 << 19, overrides={"instruction.group": 1})
+    with server.client() as client:
+        problem(post(client, endless), 504, "remote-timeout", "timeout_seconds")
         assert not alive(pid)
         next_call_works(client)
 
@@ -156,9 +175,60 @@ def test_a_client_that_leaves_takes_its_work_along(start):
     headers = f"Content-Type: {wire.CONTENT_TYPE}\r\nContent-Length: {len(body)}"
     with raw_request(server, headers, body, "scaled_mm"):
         until(lambda: cpu_seconds(pid) > before + 0.5)
-    until(lambda: not alive(pid), 10)
+    until(lambda: states(server) == ["idle"])
     with server.client() as client:
         next_call_works(client)
+    assert server.workers() == [pid]
+
+
+def states(server: Any) -> list[str]:
+    with server.client() as client:
+        return [each["state"] for each in client.get("/v1/work").json()["workers"]]
+
+
+def test_work_shows_how_far_a_call_is(start):
+    server = start()
+    pid = warm(server)
+    assert states(server) == ["idle"]
+    running = at_work(server, pid, finite(128, 1024, 4096))
+    shares = []
+    with server.client() as client:
+        while running.reply is None:
+            (each,) = client.get("/v1/work").json()["workers"]
+            if each["state"] == "busy" and each["share_done"] is not None:
+                assert each["op"] == "scaled_mm" and each["request_id"] and each["seconds"] > 0
+                shares.append(each["share_done"])
+            time.sleep(0.02)
+    assert running.join().status_code == 200
+    assert shares == sorted(shares) and len(set(shares)) > 2 and 0 < shares[0] and shares[-1] < 1
+    until(lambda: states(server) == ["idle"])
+
+
+def test_leaving_at_any_moment_harms_no_later_call(start):
+    """Clients whose patience is about as long as their call: stopped before, in and after it, at every stage."""
+    server = start()
+    pid = warm(server)
+    call = finite(64, 512, 512)
+    expected = calls.run(call).tensors["out"]
+    with server.client() as client:
+        began = time.monotonic()
+        assert_bitwise_equal(out(post(client, call)), expected)
+        usual = time.monotonic() - began
+        left = 0
+        for index in range(40):
+            try:
+                reply = client.post(
+                    "/v1/scaled_mm", content=wire.call_to_safetensors(call),
+                    headers={"Content-Type": wire.CONTENT_TYPE}, timeout=usual * (0.1 + index / 20),
+                )  # fmt: skip
+            except httpx.TimeoutException:
+                left += 1
+                next_call_works(client)
+            else:
+                assert_bitwise_equal(out(reply), expected)
+        assert left > 0
+        assert_bitwise_equal(out(post(client, call)), expected)
+    assert server.workers() == [pid]
 
 
 def test_a_client_that_leaves_the_queue_is_not_computed_for(start):
@@ -197,11 +267,11 @@ def test_a_stop_at_rest_is_clean(start):
 def test_a_stop_lets_a_running_call_finish(start):
     server = start()
     pid = warm(server)
-    call = product(m=16, n=512, k=4096)
+    call = finite(256, 512, 4096)
     running = at_work(server, pid, call)
     server.process.terminate()
     reply = running.join()
-    assert out(reply).shape == (16, 512)
+    assert out(reply).shape == (256, 512)
     assert server.process.wait(20) == 0
 
 

@@ -23,6 +23,8 @@ from mmaemu.plan import Plan, Split
 TILE_M, TILE_N = 64, 512
 SMALLEST_TILE = 8192
 """Outputs of a tile below which handing the interpreter lock between threads costs more than a thread brings."""
+LARGEST_TILE = 1 << 26
+"""Products of a tile, where K allows it: tenths of a second, which is how long progress and cancelling may wait."""
 DOT_PRODUCTS = 1 << 20
 """Products of one slice of a list of dot products: its temporaries stay small however many there are."""
 
@@ -86,13 +88,16 @@ def _run(
         *_, total = running_sums(partials, own, plan)
         out[rows, columns] = finish(total, own)
 
-    in_threads(run, _tiles(plan.m, plan.n, threads), threads, progress)
+    in_threads(run, _tiles(plan, threads), threads, progress)
 
 
-def _tiles(m: int, n: int, threads: int) -> list[Tile]:
-    """Tiles that cover the result, narrower where there would be fewer than threads."""
-    width = TILE_N
-    while -(-m // TILE_M) * -(-n // width) < threads and min(m, TILE_M) * width // 2 >= SMALLEST_TILE:
+def _tiles(plan: Plan, threads: int) -> list[Tile]:
+    """Tiles that cover the result, narrower where there would be fewer than threads, or K is long."""
+    m, n, width = plan.m, plan.n, TILE_N
+    rows = min(m, TILE_M)
+    while rows * width // 2 >= SMALLEST_TILE and (
+        -(-m // TILE_M) * -(-n // width) < threads or rows * width * plan.k > LARGEST_TILE
+    ):
         width //= 2
     return cover(m, n, TILE_M, width)
 

@@ -8,7 +8,8 @@ those kernels do not know, are summed by the general one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,8 @@ from mmaemu.plan import Plan
 TILE_M, TILE_N = 256, 1024
 _SMALLEST_TILE = 64 * 64
 _LARGEST_TILE = 4 << 30
-"""Products of a tile: a fraction of a second, which is how long progress and cancelling may wait."""
+"""Products of a tile, a sixteenth of it for the general kernel: some tenths of a second, which is how long progress
+and cancelling may wait."""
 DOT_PRODUCTS = 1 << 18
 """Products of one slice of a list of dot products: some milliseconds, so that threads share and cancelling is quick."""
 
@@ -85,6 +87,23 @@ def dot(
     return out
 
 
+@dataclass(frozen=True)
+class _Job:
+    """A product for one kernel, into a result of its own."""
+
+    kernel: str
+    a: AnyBits
+    b: AnyBits
+    factors: Factors
+    plan: Plan
+    out: AnyBits
+
+    def run(self, tile: Tile, finish: _Finish) -> None:
+        own = of_tile(self.factors, *tile)
+        acc = outputs.reduced(sums.partials(self.kernel, self.a, self.b, own, self.plan, tile), own, self.plan)
+        finish(acc, own, self.plan, self.out[slice(*tile[0]), slice(*tile[1])])
+
+
 def _run(
     a: AnyBits, b: AnyBits, factors: Factors, plan: Plan, out: AnyBits, finish: _Finish, threads: int | None,
     progress: Progress | None,
@@ -92,49 +111,47 @@ def _run(
     """`out`, filled by the kernel of the plan's rule; by the general one where operands are not finite."""
     if plan.k == 0 or out.size == 0:
         return out
-    kernel = sums.kernel_of(plan.instruction.rule, plan.fmt_a, plan.fmt_b)
-    _fill(kernel, a, b, factors, plan, out, finish, thread_count(threads), progress)
-    if kernel == "general":
-        return out
-    rows, columns = finite.rows_without(a, plan.fmt_a), finite.rows_without(b.T, plan.fmt_b)
+    count = thread_count(threads)
+    whole = _Job(sums.kernel_of(plan.instruction.rule, plan.fmt_a, plan.fmt_b), a, b, factors, plan, out)
+    again = [] if whole.kernel == "general" else _not_finite(whole)
+    tiles = [(job, tile) for job in (whole, *(job for _, job in again)) for tile in _tiles(job, count)]
+
+    def run(piece: tuple[_Job, Tile]) -> None:
+        job, tile = piece
+        job.run(tile, finish)
+
+    in_threads(run, tiles, count, progress)
+    for place, job in again:
+        out[place] = job.out
+    return out
+
+
+def _not_finite(whole: _Job) -> list[tuple[Any, _Job]]:
+    """Where rows and columns with NaN or Inf lie in the result, and their products for the general kernel."""
+    a, b, factors, plan = whole.a, whole.b, whole.factors, whole.plan
+    rows, columns = finite.rows_that_are_not(a, plan.fmt_a), finite.rows_that_are_not(b.T, plan.fmt_b)
+    found: list[tuple[Any, _Job]] = []
     if rows.size:
         own = replace(factors, scale_a=_take(factors.scale_a, rows, 0))
-        out[rows] = _again(a[rows], b, own, _resized(plan, rows.size, plan.n), out, finish, threads)
+        out = np.empty((rows.size, plan.n), whole.out.dtype)
+        found.append((rows, _Job("general", a[rows], b, own, _resized(plan, rows.size, plan.n), out)))
     if columns.size:
         bias = None if factors.bias is None else _take(factors.bias, columns, 1)
         own = replace(factors, scale_b=_take(factors.scale_b, columns, 1), bias=bias)
-        out[:, columns] = _again(a, b[:, columns], own, _resized(plan, plan.m, columns.size), out, finish, threads)
-    return out
+        out = np.empty((plan.m, columns.size), whole.out.dtype)
+        part = _Job("general", a, b[:, columns], own, _resized(plan, plan.m, columns.size), out)
+        found.append(((slice(None), columns), part))
+    return found
 
 
-def _again(
-    a: AnyBits, b: AnyBits, factors: Factors, plan: Plan, whole: AnyBits, finish: _Finish, threads: int | None
-) -> AnyBits:
-    """Rows or columns of the result by the general kernel."""
-    out = np.empty((plan.m, plan.n), whole.dtype)
-    _fill("general", a, b, factors, plan, out, finish, thread_count(threads), None)
-    return out
-
-
-def _fill(
-    kernel: str, a: AnyBits, b: AnyBits, factors: Factors, plan: Plan, out: AnyBits, finish: _Finish, threads: int,
-    progress: Progress | None,
-) -> None:  # fmt: skip
-    def run(tile: Tile) -> None:
-        own = of_tile(factors, *tile)
-        acc = outputs.reduced(sums.partials(kernel, a, b, own, plan, tile), own, plan)
-        finish(acc, own, plan, out[slice(*tile[0]), slice(*tile[1])])
-
-    in_threads(run, _tiles(plan, threads), threads, progress)
-
-
-def _tiles(plan: Plan, threads: int) -> list[Tile]:
+def _tiles(job: _Job, threads: int) -> list[Tile]:
     """Tiles that cover the result; narrower where there would be too few for threads to share evenly, or K is long."""
+    plan, most = job.plan, _LARGEST_TILE // (16 if job.kernel == "general" else 1)
     # Chunks join a sum that should stay in the cache beside theirs.
     height, width = TILE_M, TILE_N if len(plan.splits[0].chunks) == 1 else TILE_N // 2
     rows = min(plan.m, height)
     while width > 64 and (
-        rows * width * plan.k > _LARGEST_TILE
+        rows * width * plan.k > most
         or (-(-plan.m // height) * -(-plan.n // width) < 2 * threads and rows * width > _SMALLEST_TILE)
     ):
         width //= 2

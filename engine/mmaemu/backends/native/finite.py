@@ -17,7 +17,7 @@ _LOWEST = {fmt: fmt.max_finite + 1 for fmt in formats.FP8}
 _NOWHERE: Index = np.zeros(0, np.intp)
 
 
-def rows_without(words: AnyBits, fmt: Format) -> Index:
+def rows_that_are_not(words: AnyBits, fmt: Format) -> Index:
     """The rows of fp8 words, of any strides, that hold NaN or Inf."""
     marks = np.empty(words.shape[0], np.uint8)
     count = library.found().mmaemu_not_finite(
