@@ -243,3 +243,57 @@ def test_every_command_has_help(command, capsys):
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])
     assert caught.value.code == 0 and "usage: mmaemu " + command in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_ctrl_c_ends_a_product_between_two_tiles(tmp_path, backend):
+    """Exit code 130, one line, and the file that was there before."""
+    if not (status := mmaemu.backends_status()[backend]).available:
+        pytest.skip(f"needs the backend {backend}: {status.reason}")
+    long = {"native": (4096, 8192, 16384), "reference": (1024, 1024, 4096)}[backend]
+    random = np.random.default_rng(0)
+    m, n, k = long
+    one = Bits("float32", np.array(0x3F800000, np.uint32))
+    tensors = {
+        "a": Bits("float8_e4m3fn", random.integers(0, 0x70, (m, k), np.uint8)),
+        "b_t": Bits("float8_e4m3fn", random.integers(0, 0x70, (n, k), np.uint8)), "scale_a": one, "scale_b": one,
+    }  # fmt: skip
+    given, result = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    given.write_bytes(wire.call_to_safetensors(wire.Call("scaled_mm", tensors, {"out_dtype": "bfloat16"})))
+    result.write_text("as before")
+    command = [sys.executable, "-c", PRINTS_PROGRESS, "scaled-mm", str(given), "-o", str(result), "--backend", backend]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "a tile\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "mmaemu: interrupted\n")
+    assert result.read_text() == "as before" and sorted(tmp_path.iterdir()) == [given, result]
+
+
+PRINTS_PROGRESS = """
+import contextlib, sys
+from mmaemu.cli import main, scaled_mm
+
+@contextlib.contextmanager
+def progress_bar(label):
+    yield lambda done, total: print("a tile", flush=True)
+
+scaled_mm.progress_bar = progress_bar
+sys.exit(main())
+"""
+"""The command, and a line for each tile, for the test to know that it is at work."""
+
+
+def test_a_result_that_cannot_be_written_leaves_nothing_behind(tmp_path, capsys):
+    given = tmp_path / "in.safetensors"
+    one = Bits("float32", np.array(0x3F800000, np.uint32))
+    words = Bits("float8_e4m3fn", np.full((16, 16), 0x38, np.uint8))
+    call = wire.Call("scaled_mm", {"a": words, "b_t": words, "scale_a": one, "scale_b": one}, {"out_dtype": "bfloat16"})
+    given.write_bytes(wire.call_to_safetensors(call))
+    assert main(["scaled-mm", str(given), "-o", str(tmp_path / "missing" / "out.safetensors")]) == 2
+    assert "missing" in capsys.readouterr().err
+    (tmp_path / "folder").mkdir()
+    assert main(["scaled-mm", str(given), "-o", str(tmp_path / "folder")]) == 2
+    assert "folder" in capsys.readouterr().err
+    assert main(["scaled-mm", str(given), "-o", "/dev/null"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "in.safetensors"]

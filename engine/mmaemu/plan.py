@@ -30,10 +30,9 @@ class Split:
     chunks: tuple[Range, ...]
 
     @cached_property
-    def ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where chunks start, and where they stop."""
-        starts, stops = zip(*self.chunks, strict=True)
-        return np.array(starts, np.int64), np.array(stops, np.int64)
+    def ends(self) -> NDArray[np.int64]:
+        """[chunks, 2]: where each starts and stops."""
+        return np.array(self.chunks, np.int64)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from tests.server.bodies import changed, mma, out, post, post_raw, problem, product
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.timeout(180)
 def finite(m: int, n: int, k: int, **options: Any) -> Any:
     """A product for the reference, which has much to do even without NaN."""
     call = product(m=m, n=n, k=k, backend="reference", **options)
-    return changed(call, **{name: Bits(FP8, call.tensors[name].array & 0xBF) for name in ("a", "b_t")})
+    return changed(call, **{name: Bits(FP8, call.tensors[name].array & np.uint8(0xBF)) for name in ("a", "b_t")})
 
 
 FP8 = "float8_e4m3fn"

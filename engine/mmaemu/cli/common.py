@@ -86,6 +86,20 @@ def read_call(op: str, path: Path, arguments: argparse.Namespace) -> Call:
     return replace(call, options={**call.options, **call_options(arguments)})
 
 
+def write_whole(path: Path, data: bytes) -> None:
+    """`data` under `path`, or whatever was there before: never a part of it, also where the disk is full."""
+    if not path.parent.is_dir() or (path.exists() and not path.is_file()):
+        path.write_bytes(data)  # a pipe or a device; of a missing folder, the error names the path that was asked for
+        return
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
 def _splitk(text: str) -> int | list[Any]:
     count, _, scheme = text.partition(":")
     try:

@@ -7,7 +7,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmaemu.cli.common import add_call_options, add_command, add_url, progress_bar, read_call, service_url
+from mmaemu.cli.common import (
+    add_call_options,
+    add_command,
+    add_url,
+    progress_bar,
+    read_call,
+    service_url,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     from mmaemu.cli.common import Commands
@@ -22,7 +30,7 @@ def add(commands: Commands) -> None:
         description="Read a call from IN and write its result to OUT, both safetensors (IN may also be .json).\n\n"
         "Tensors of IN: a [M, K]; b [K, N], or b_t [N, K] as column-major b lies in memory; scale_a, scale_b; and\n"
         "scale_result where wanted. Options may be in its metadata (key mmaemu, JSON) or given as flags.\n"
-        "OUT holds one tensor, out [M, N]. A progress bar shows on a terminal.\n\n"
+        "OUT holds one tensor, out [M, N]. A progress bar shows on a terminal; Ctrl-C stops between two tiles.\n\n"
         "example:\n"
         "  safetensors.torch.save_file({'a': a, 'b_t': b_t, 'scale_a': sa, 'scale_b': sb}, 'in.safetensors')\n"
         "  mmaemu scaled-mm in.safetensors -o out.safetensors --fast --out-dtype bfloat16",
@@ -50,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
             reply = client.send(call)
     as_json = arguments.output.suffix == ".json"
     data = wire.reply_to_json(reply, "bits") if as_json else wire.reply_to_safetensors(reply)
-    arguments.output.write_bytes(data)
+    write_whole(arguments.output, data)
     out = reply.tensors["out"]
     print(f"{arguments.output}: out {out.dtype} {list(out.shape)}, profile {reply.info.get('profile')}")
     return 0

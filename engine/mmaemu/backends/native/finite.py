@@ -19,8 +19,9 @@ _NOWHERE: Index = np.zeros(0, np.intp)
 
 def rows_that_are_not(words: AnyBits, fmt: Format) -> Index:
     """The rows of fp8 words, of any strides, that hold NaN or Inf."""
+    find, where = library.found().mmaemu_not_finite, (address(words), *words.strides, *words.shape, _LOWEST[fmt])
+    if not find(*where, None):
+        return _NOWHERE
     marks = np.empty(words.shape[0], np.uint8)
-    count = library.found().mmaemu_not_finite(
-        address(words), *words.strides, *words.shape, _LOWEST[fmt], address(marks)
-    )
-    return np.flatnonzero(marks) if count else _NOWHERE
+    find(*where, address(marks))
+    return np.flatnonzero(marks)

@@ -70,7 +70,7 @@ _WORDS = [c_void_p, c_int64, c_int64, c_int]  # where words begin, two steps in 
 _ARGUMENTS = {
     "mmaemu_has": [c_int],
     "mmaemu_sum": [
-        c_int, *_WORDS, *_WORDS, c_int64, c_int64, POINTER(Rule), c_int64, c_void_p, c_void_p, *_FLOATS, *_FLOATS,
+        c_int, *_WORDS, *_WORDS, c_int64, c_int64, POINTER(Rule), c_int64, c_void_p, *_FLOATS, *_FLOATS,
         c_int, *_FLOATS,
     ],
     "mmaemu_dot": [
@@ -87,7 +87,7 @@ _ARGUMENTS = {
 
 _NO_MEMORY = 2
 _CHECKED = ("mmaemu_sum", "mmaemu_dot")
-_ANSWERS = {"mmaemu_sum": c_int, "mmaemu_dot": c_int, "mmaemu_has": c_int, "mmaemu_not_finite": c_int64}
+_ANSWERS = (*_CHECKED, "mmaemu_has", "mmaemu_not_finite")
 
 
 @cache
@@ -100,7 +100,7 @@ def load() -> ctypes.CDLL | None:
         for name, arguments in _ARGUMENTS.items():
             function = getattr(library, name)
             function.argtypes = arguments
-            function.restype = _ANSWERS.get(name)
+            function.restype = c_int if name in _ANSWERS else None
             if name in _CHECKED:
                 function.errcheck = _check
     except (OSError, AttributeError):

@@ -154,14 +154,15 @@ void join(const Sums& sums, int64_t panel, int64_t rows, int64_t columns, int64_
 }
 
 template <class Chunks>
-int run(Chunks&& summed, const Operands& operands, int64_t chunks, const int64_t* starts, const int64_t* stops,
-        const Join& how, float* total, int64_t stride) {
+int run(Chunks&& summed, const Operands& operands, int64_t chunks, const int64_t* ends, const Join& how, float* total,
+        int64_t stride) {
   Mode mode;
   Sums sums = summed.sums();
   if (!sums.made()) return 2;
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    summed.add(starts[chunk], stops[chunk], sums, mode, [&](int64_t panel) {
-      join(sums, panel, operands.rows, operands.columns, starts[chunk] / 128, chunk == 0, how, total, stride);
+    const int64_t start = ends[2 * chunk], stop = ends[2 * chunk + 1];
+    summed.add(start, stop, sums, mode, [&](int64_t panel) {
+      join(sums, panel, operands.rows, operands.columns, start / 128, chunk == 0, how, total, stride);
     });
   }
   // An addition's NaN has a sign and payload that depend on the processor; the GPU has one NaN.
@@ -183,21 +184,22 @@ extern "C" {
 // 1 where `kernel` (0 general, 1 plain, 2 AVX2, 3 AVX-512) runs on this processor.
 int mmaemu_has(int kernel) { return kernel == 0 || (kernel < 4 && mmaemu::kKernels[kernel]->runs_here()); }
 
-// total[rows][columns] = the sum over chunks of K, each from zero. a: words at row * row_a + k * k_a bytes, b: at
-// column * column_b + k * k_b, formats as in formats.h. Kernels 1 to 3 are for fp8 and the rule that fp8.h describes; of
-// `rule` they read the group. scale_a, scale_b null: chunks are added. Else [rows][blocks] and [blocks][columns] of
-// strides lda_scale and ldb_scale: total = fma(chunk * first, second, total) with the scales of k / 128, b's first where
-// b_first. Returns 0; 1 where the kernel does not run here, 2 where there is no memory.
+// total[rows][columns] = the sum over chunks of K, each from zero; ends: [chunks][start, stop]. a: words at
+// row * row_a + k * k_a bytes, b: at column * column_b + k * k_b, formats as in formats.h. Kernels 1 to 3 are for fp8 and
+// the rule that fp8.h describes; of `rule` they read the group. scale_a, scale_b null: chunks are added. Else
+// [rows][blocks] and [blocks][columns] of strides lda_scale and ldb_scale: total = fma(chunk * first, second, total) with
+// the scales of k / 128, b's first where b_first. Returns 0; 1 where the kernel does not run here, 2 where there is no
+// memory.
 int mmaemu_sum(int kernel, const uint8_t* a, int64_t row_a, int64_t k_a, int format_a, const uint8_t* b,
                int64_t column_b, int64_t k_b, int format_b, int64_t rows, int64_t columns, const mmaemu::Rule* rule,
-               int64_t chunks, const int64_t* starts, const int64_t* stops, const float* scale_a, int64_t lda_scale,
-               const float* scale_b, int64_t ldb_scale, int b_first, float* total, int64_t stride) try {
+               int64_t chunks, const int64_t* ends, const float* scale_a, int64_t lda_scale, const float* scale_b,
+               int64_t ldb_scale, int b_first, float* total, int64_t stride) try {
   using namespace mmaemu;
   if (!mmaemu_has(kernel)) return 1;
   const Operands operands = {{a, row_a, k_a, format_a}, {b, column_b, k_b, format_b}, rows, columns};
   const Join how = {scale_a, lda_scale, scale_b, ldb_scale, b_first != 0};
-  if (kernel == 0) return run(GeneralChunks(operands, *rule), operands, chunks, starts, stops, how, total, stride);
-  return run(Fp8Chunks(*kKernels[kernel], operands, *rule), operands, chunks, starts, stops, how, total, stride);
+  if (kernel == 0) return run(GeneralChunks(operands, *rule), operands, chunks, ends, how, total, stride);
+  return run(Fp8Chunks(*kKernels[kernel], operands, *rule), operands, chunks, ends, how, total, stride);
 } catch (const std::bad_alloc&) {
   return 2;
 }

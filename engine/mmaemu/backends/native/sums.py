@@ -60,14 +60,13 @@ def partials(kernel: str, a: AnyBits, b: AnyBits, own: Factors, plan: Plan, tile
 
 
 def _sum(kernel: int, a: AnyBits, b: AnyBits, own: Factors, split: Split, plan: Plan, total: AnyBits) -> None:
-    starts, stops = split.ends
     scale_a = scale_b = None
     if plan.scales_chunks:
         scale_a, scale_b = (np.ascontiguousarray(words) for words in (own.scale_a, own.scale_b))
     library.found().mmaemu_sum(
         kernel, address(a), *a.strides, FORMATS[plan.fmt_a], address(b), *b.T.strides, FORMATS[plan.fmt_b],
         *total.shape,
-        library.rule_of(plan.instruction.rule), len(starts), address(starts), address(stops),
+        library.rule_of(plan.instruction.rule), len(split.chunks), address(split.ends),
         address(scale_a), 0 if scale_a is None else scale_a.shape[1],
         address(scale_b), 0 if scale_b is None else scale_b.shape[1], int(plan.rule.scale_order == "b_then_a"),
         address(total), total.strides[0] // total.itemsize,
