@@ -6,16 +6,14 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
 
-import httpx
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from tests.support.service import running
 
 import mmaemu
 from mmaemu import Bits, Trace, profiles, wire
@@ -33,31 +31,8 @@ def _no_settings(monkeypatch):
 
 @pytest.fixture(scope="module")
 def url():
-    """The address of a service that the command line started; it has to end cleanly on SIGTERM."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mmaemu", "serve", "--port", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            assert process.poll() is None and time.monotonic() < deadline, "the service does not start"
-            try:
-                httpx.get(f"{address}/healthz").raise_for_status()
-                break
-            except httpx.HTTPError:
-                time.sleep(0.1)
+    with running() as address:
         yield address
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture

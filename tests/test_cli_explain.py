@@ -4,13 +4,9 @@
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
-import sys
-import time
 
-import httpx
 import pytest
+from tests.support.service import running
 
 from mmaemu.cli import main
 
@@ -104,25 +100,8 @@ def test_bad_flags_are_named(capsys, arguments, code, named):
 
 @pytest.fixture(scope="module")
 def service():
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-    command = [sys.executable, "-m", "mmaemu", "serve", "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                httpx.get(f"{url}/healthz").raise_for_status()
-                break
-            except httpx.HTTPError:
-                assert process.poll() is None and time.monotonic() < deadline, "the service does not start"
-                time.sleep(0.1)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(20)
+    with running() as address:
+        yield address
 
 
 def test_the_service_explains_and_compares_alike(capsys, service):

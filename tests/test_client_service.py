@@ -6,11 +6,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import signal
-import socket
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from tests.support.service import running
 
 import mmaemu
 import mmaemu.remote
@@ -38,36 +36,12 @@ from mmaemu.testing import assert_bitwise_equal
 pytestmark = pytest.mark.timeout(120)
 
 ONE = np.float32(1)
-SERVE = "import sys; from mmaemu_server import serve, settings; serve.serve(settings.Settings(port=int(sys.argv[1])))"
 
 
 @pytest.fixture(scope="module")
 def url():
-    """The address of a service in a process of its own."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVE, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                httpx.get(f"{address}/healthz").raise_for_status()
-                break
-            except httpx.HTTPError:
-                assert process.poll() is None and time.monotonic() < deadline, "the service does not start"
-                time.sleep(0.1)
+    with running() as address:
         yield address
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 @pytest.fixture(autouse=True)

@@ -8,14 +8,12 @@ A page is one session: its ```python blocks with >>> run in order and share thei
 from __future__ import annotations
 
 import doctest
-import importlib.util
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from tools import pages, render_contract, render_tables
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -117,34 +115,15 @@ def test_norun_block_does_not_run():
     assert session("```python norun\n>>> 1 / 0\n```\n", "page.md").examples == []
 
 
-def test_fact_tables_are_those_of_the_profiles():
-    tables = _render_tables()
-    page = tables.PAGE.read_text("utf-8")
-    assert page == tables.with_tables(page), "run: python tools/render_tables.py"
-
-
-def test_the_table_of_checks_is_that_of_the_code():
-    tables = _tool("render_contract")
-    page = tables.PAGE.read_text("utf-8")
-    assert page == tables.with_tables(page), "run: python tools/render_contract.py"
+@pytest.mark.parametrize("tool", [render_tables, render_contract])
+def test_generated_parts_are_those_of_the_code(tool):
+    page = tool.PAGE.read_text("utf-8")
+    assert page == pages.renewed(page, tool.parts()), f"run: python -m {tool.__name__}"
 
 
 def test_every_instruction_and_profile_has_its_place_in_the_fact_tables():
     from mmaemu import profiles
 
-    rendered = _render_tables().render()
+    rendered = render_tables.parts()["tables"]
     missing = [name for name in profiles.preset_names() + profiles.names() if name not in rendered]
     assert missing == []
-
-
-def _render_tables() -> ModuleType:
-    return _tool("render_tables")
-
-
-def _tool(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module

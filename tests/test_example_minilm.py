@@ -6,10 +6,9 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
-from types import ModuleType
 
 import pytest
+from tests.support.scripts import load
 
 import mmaemu
 from mmaemu.testing import assert_bitwise_equal
@@ -24,19 +23,7 @@ TOKENS, COLUMNS = 16, 48
 SENTENCES = ("The kettle sings before it boils.", "Count the bits that fall off the end.")
 
 
-def _load() -> ModuleType:
-    import sys
-
-    path = Path(__file__).parents[1] / "examples" / "minilm_fp8.py"
-    spec = importlib.util.spec_from_file_location("minilm_fp8", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up by name
-    spec.loader.exec_module(module)
-    return module
-
-
-example = _load()
+example = load("examples/minilm_fp8.py")
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
+from tests.support.scripts import load
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import mmaemu
@@ -25,17 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 SENTENCES = ("The kettle sings.",)
 
 
-def _load() -> ModuleType:
-    path = Path(__file__).parents[1] / "examples" / "torchao_minilm.py"
-    spec = importlib.util.spec_from_file_location("torchao_minilm", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up by name
-    spec.loader.exec_module(module)
-    return module
-
-
-example = _load()
+example = load("examples/torchao_minilm.py")
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 
 python tools/bench_cpu.py --markdown           # the table of docs/performance.md; a quarter of an hour on two cores
 python tools/bench_cpu.py --quick --json       # two shapes; machine-readable
+python tools/bench_cpu.py --kernel avx2        # what a processor without AVX-512 would do
 
 Candidates are interleaved and the median of the rounds counts: a busy machine slows both sides of a ratio. A product
 above 30 GMAC is measured once.
@@ -27,7 +28,7 @@ import torch
 import mmaemu
 from mmaemu import factors, plan, profiles, request
 from mmaemu.backends import native
-from mmaemu.backends.native import library
+from mmaemu.backends.native import library, sums
 
 # N and K of Evo 2's fp8 projections.
 LAYERS = {"1b": (5760, 1920), "7b": (12288, 4096), "40b": (24576, 8192)}
@@ -185,6 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--memory", type=int, default=8192, metavar="SIZE", help="of the product whose memory is measured"
     )
+    parser.add_argument("--kernel", choices=list(library.KERNELS), help="(default: the fastest of this processor)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="machine-readable, on standard output")
     form.add_argument("--markdown", action="store_true", help="the table of docs/performance.md")
@@ -192,9 +194,12 @@ def main(arguments: list[str] | None = None) -> int:
     if library.load() is None:
         print(f"no compiled kernels: {library.why_missing()}", file=sys.stderr)
         return 1
+    if options.kernel and not library.has(options.kernel):
+        parser.error(f"this processor cannot run the {options.kernel} kernel")
+    sums.KERNEL = options.kernel
     found: dict[str, Any] = {
         "machine": platform.processor() or platform.machine(),
-        "kernel": library.fastest(),
+        "kernel": options.kernel or library.fastest(),
         "numpy": np.__version__,
         "torch": torch.__version__,
         "products": products(options.quick, options.rounds, options.threads),

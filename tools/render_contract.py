@@ -1,30 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables and lists of docs/contract.md, rendered from the checks of validation and the differences under test.
 
-python tools/render_contract.py           # rewrite the tables in the page
-python tools/render_contract.py --check   # exit 1 if the page is not current
+python -m tools.render_contract           # rewrite the tables in the page
+python -m tools.render_contract --check   # exit 1 if the page is not current
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+
+from tests.support import contract_differences as found
+from tools import pages
 
 from mmaemu import profiles, validation
 from mmaemu.checks.finding import Check
 from mmaemu.errors import ReferenceRejectsError, ReferenceRejectsValueError
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "contract.md"
-BEGIN, END = "<!-- begin {} -->", "<!-- end {} -->"
+PAGE = pages.DOCS / "contract.md"
 
 PROFILES = {"torch 2.7": "h100-pcie-cublaslt12.8", "torch 2.13": "h100-pcie-cublaslt12.9"}
 """One device under each version, whose contracts fill the columns."""
 
 
-def blocks() -> dict[str, str]:
+def parts() -> dict[str, str]:
     """What stands between the marks of each name."""
     return {
         "scaled_mm": reference_table(),
@@ -40,7 +38,7 @@ def reference_table() -> str:
         under = [exception(check, profile) for profile in PROFILES.values()]
         errors = ReferenceRejectsValueError if "ValueError" in under else ReferenceRejectsError
         rows.append([str(number), check.condition, names(check), errors.__name__, *under, sure(check), when(check)])
-    return markdown(
+    return pages.table(
         ["", "has to hold", "field", "mmaemu raises", *PROFILES, "confidence", "looked at"], rows
     )  # fmt: skip
 
@@ -50,7 +48,7 @@ def functional_table() -> str:
     for number, check in enumerate(validation.FUNCTIONAL_CHECKS, 1):
         row = [str(number), check.condition, names(check), ReferenceRejectsValueError.__name__]
         rows.append([*row, exception(check, PROFILES["torch 2.13"]), check.confidence, when(check)])
-    return markdown(["", "has to hold", "field", "mmaemu raises", "torch 2.13", "confidence", "looked at"], rows)
+    return pages.table(["", "has to hold", "field", "mmaemu raises", "torch 2.13", "confidence", "looked at"], rows)
 
 
 def own_table() -> str:
@@ -60,21 +58,16 @@ def own_table() -> str:
         rows.append([check.condition, names(check), "UnsupportedFeatureError", looked_at])
     for check in validation.MODEL_CHECKS:
         rows.append([check.condition, names(check), "UnsupportedFeatureError", when(check)])
-    return markdown(["has to hold", "field", "mmaemu raises", "looked at"], rows)
+    return pages.table(["has to hold", "field", "mmaemu raises", "looked at"], rows)
 
 
 def differences() -> str:
-    sys.path.insert(0, str(ROOT))
-    try:
-        from tests.support import contract_differences as found
-    finally:
-        sys.path.remove(str(ROOT))
-    parts = (
+    groups = (
         ("Of `torch._scaled_mm`, it accepts more than the kernel:", found.LOOSER),
         ("Of `torch._scaled_mm`, it refuses more:", found.STRICTER),
         ("Of `torch.nn.functional.scaled_mm`:", found.FUNCTIONAL_DIFFERENCES),
     )
-    return "\n\n".join(f"{title}\n\n" + "\n".join(f"- {reason}" for reason in reasons) for title, reasons in parts)
+    return "\n\n".join(f"{title}\n\n" + "\n".join(f"- {reason}" for reason in reasons) for title, reasons in groups)
 
 
 def exception(check: Check, name: str) -> str:
@@ -111,35 +104,5 @@ def when(check: Check) -> str:
     return "; ".join(notes) or "always"
 
 
-def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def with_tables(page: str) -> str:
-    """The page with its generated parts replaced."""
-    for name, text in blocks().items():
-        begin, end = BEGIN.format(name), END.format(name)
-        before, found, rest = page.partition(begin)
-        _, closed, after = rest.partition(end)
-        if not found or not closed:
-            raise SystemExit(f"{PAGE.name}: wanted the lines {begin} and {end}, in this order")
-        page = f"{before}{begin}\n\n{text}\n\n{end}{after}"
-    return page
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Render the tables of docs/contract.md.")
-    parser.add_argument("--check", action="store_true", help="exit 1 if the page is not current")
-    options = parser.parse_args(arguments)
-    page = PAGE.read_text("utf-8")
-    current = with_tables(page)
-    if options.check and page != current:
-        print(f"{PAGE.name} is not current; run: python tools/render_contract.py", file=sys.stderr)
-        return 1
-    PAGE.write_text(current, "utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(pages.main(PAGE, parts, "python -m tools.render_contract"))

@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fact tables of docs/arithmetic.md, rendered from the profiles that the code reads.
 
-python tools/render_tables.py           # rewrite the tables in the page
-python tools/render_tables.py --check   # exit 1 if the page is not current
+python -m tools.render_tables           # rewrite the tables in the page
+python -m tools.render_tables --check   # exit 1 if the page is not current
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
+
+from tools import pages
 
 from mmaemu import profiles
 from mmaemu.profiles import Fact, Instruction, contract, gemm, instruction, load
 
-PAGE = Path(__file__).parents[1] / "docs" / "arithmetic.md"
-BEGIN, END = "<!-- begin tables -->", "<!-- end tables -->"
+PAGE = pages.DOCS / "arithmetic.md"
 
 STEP_FIELDS = (
     "instruction_k",
@@ -30,9 +29,9 @@ STEP_FIELDS = (
 )
 
 
-def render() -> str:
-    """All tables as Markdown."""
-    parts = [
+def parts() -> dict[str, str]:
+    """What stands between the marks."""
+    tables = [
         "### Steps of each instruction",
         meanings(instruction.FIELDS, STEP_FIELDS),
         step_table(),
@@ -48,7 +47,7 @@ def render() -> str:
         "### What torch accepts",
         contract_table(),
     ]
-    return "\n\n".join(parts)
+    return {"tables": "\n\n".join(tables)}
 
 
 def step_table() -> str:
@@ -58,7 +57,7 @@ def step_table() -> str:
         for row in load.family(family):
             cells = [cell(row.facts[field]) for field in STEP_FIELDS]
             rows.append([f"`{family}`", devices(family), f"{operands(row)}{mixed(row)}", row.accumulator, *cells])
-    return markdown(["preset", "profiles", "operands", "accumulator", *(f"`{f}`" for f in STEP_FIELDS)], rows)
+    return pages.table(["preset", "profiles", "operands", "accumulator", *(f"`{f}`" for f in STEP_FIELDS)], rows)
 
 
 def limit_table() -> str:
@@ -71,7 +70,7 @@ def limit_table() -> str:
                 key = (field, shown_field(field, fact), fact.source)
                 holders.setdefault(key, {}).setdefault(family, []).append(row)
     rows = [[f"`{field}`", value, where(found), source] for (field, value, source), found in holders.items()]
-    return markdown(["field", "value", "where", "source"], rows)
+    return pages.table(["field", "value", "where", "source"], rows)
 
 
 def gemm_table(path: str) -> str:
@@ -97,7 +96,7 @@ def table_of(key: str, facts_of: Callable[[str], dict[str, Fact]], fields: dict[
         for field, meaning in fields.items()
         if any(field in found for found in facts)
     ]
-    return markdown(["field", "meaning", *heads], rows)
+    return pages.table(["field", "meaning", *heads], rows)
 
 
 def limit_fields() -> tuple[str, ...]:
@@ -158,34 +157,5 @@ def meanings(fields: dict[str, str], names: Iterable[str]) -> str:
     return "\n".join(f"- `{name}`: {fields[name]}" for name in names)
 
 
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(entry.replace("|", "\\|") for entry in line) + " |" for line in lines)
-
-
-def with_tables(page: str) -> str:
-    """The page with its tables replaced."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{PAGE.name}: wanted the lines {BEGIN} and {END}, in this order")
-    return f"{before}{BEGIN}\n\n{render()}\n\n{END}{after}"
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Render the fact tables of docs/arithmetic.md.")
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if the page is not current")
-    options = parser.parse_args(arguments)
-    page = PAGE.read_text("utf-8")
-    current = with_tables(page)
-    if page == current:
-        return 0
-    if options.check:
-        print(f"{PAGE.name} is not current; run: python tools/render_tables.py", file=sys.stderr)
-        return 1
-    PAGE.write_text(current, "utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(pages.main(PAGE, parts, "python -m tools.render_tables"))

@@ -65,7 +65,7 @@ class Engine:
 def engines() -> list[Engine]:
     """Those that run on this machine; none where the kernels are not compiled."""
     found = library.load()
-    names = [] if found is None else [name for name, number in library.KERNELS.items() if found.mmaemu_has(number)]
+    names = [] if found is None else [name for name in library.KERNELS if library.has(name)]
     needed = os.environ.get("MMAEMU_NEEDS_KERNEL")
     assert needed is None or needed in names, f"this build or processor lacks the kernel {needed}"
     return [Engine("native", name) for name in names]

@@ -43,18 +43,6 @@ def no_microscaling(r: Request) -> Finding | None:
     return Finding("scale_a, scale_b", name, "float32 scales", "Only Blackwell has instructions for these scales.")
 
 
-def row_scales_have_no_gaps(r: Request) -> Finding | None:
-    """A recipe's row-wise scales may have gaps for torch, whose kernels then read what lies in them."""
-    if kind_of(r) != scaling.ROW_WISE:
-        return None
-    for field in ("scale_a", "scale_b"):
-        if not r.operands[field].contiguous:
-            return Finding(
-                field, f"strides {r.operands[field].strides}", "a contiguous tensor", "Call .contiguous() on it."
-            )
-    return None
-
-
 def bias_has_no_gaps(r: Request) -> Finding | None:
     """torch hands on where a bias begins; its strides are not looked at, so the library reads what lies in gaps."""
     if r.bias is None or r.bias.contiguous:

@@ -122,10 +122,15 @@ def why_missing() -> str:
     return "not compiled: install a C++ compiler (Debian: apt-get install g++), then pip install mmaemu again"
 
 
+def has(kernel: str) -> bool:
+    """Whether this processor runs it."""
+    return bool(found().mmaemu_has(KERNELS[kernel]))
+
+
 @cache
 def fastest() -> str:
     """The name of the quickest kernel of this processor."""
-    return next(name for name in reversed(KERNELS) if found().mmaemu_has(KERNELS[name]))
+    return next(filter(has, reversed(KERNELS)))
 
 
 def address(array: np.ndarray[Any, Any] | None) -> int | None:
