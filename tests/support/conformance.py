@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from tests.support import cuda_device
+from tests.support.cuda_device import HostDevice
 from tests.support.exact_operands import seeded
 
 import mmaemu
 from mmaemu import Bits
+from mmaemu.backends import cuda
+from mmaemu.backends.cuda.launch import Runner
 from mmaemu.backends.native import library, sums
 from mmaemu.testing import assert_bitwise_equal
 
@@ -62,8 +66,38 @@ class Engine:
         assert_bitwise_equal(got, mmaemu.accumulate(a, b, backend="reference", **options))
 
 
+@dataclass(frozen=True)
+class CudaOnHost(Engine):
+    """The CUDA backend with its kernels compiled for the CPU, threads of a block in the given order."""
+
+    order: str = "shuffled"
+
+    def use(self, monkeypatch):
+        runner = Runner(HostDevice(self.order), self.kernel)
+        for name, value in {
+            "why_missing": lambda: None,
+            "describe": lambda: str(self),
+            "runner": lambda: runner,
+        }.items():
+            monkeypatch.setattr(cuda, name, value)
+        return self
+
+
 def engines() -> list[Engine]:
-    """Those that run on this machine; none where the kernels are not compiled."""
+    """Those that run on this machine."""
+    return [*compiled(), *on_host()]
+
+
+def on_host() -> list[Engine]:
+    """The CUDA kernels, without a GPU; none where they cannot be compiled, or where one build of another backend is
+    what is asked for."""
+    if cuda_device.compiler() is None or "MMAEMU_KERNELS" in os.environ:
+        return []
+    return [CudaOnHost("cuda", "v1"), CudaOnHost("cuda", "v4", "backward"), CudaOnHost("cuda", "v9")]
+
+
+def compiled() -> list[Engine]:
+    """None where the compiled kernels are missing."""
     found = library.load()
     names = [] if found is None else [name for name in library.KERNELS if library.has(name)]
     needed = os.environ.get("MMAEMU_NEEDS_KERNEL")

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mmaemu.backends import native, reference
+from mmaemu.backends import cuda, native, reference
 from mmaemu.backends.interface import Backend
 from mmaemu.backends.native import library
 from mmaemu.errors import BackendUnavailableError, InvalidInputError
 
-_BACKENDS: dict[str, Backend] = {"reference": reference, "native": native}
+_BACKENDS: dict[str, Backend] = {"reference": reference, "native": native, "cuda": cuda}
 PREFERRED = "native"
 """What auto means where it is available; tests set it to hold each backend against the oracle."""
 _KERNELS = {"avx512": "AVX-512", "avx2": "AVX2 and FMA", "plain": "plain C++, for this processor lacks AVX2 and FMA"}
-_CUDA = "the CUDA kernels are not part of this release"
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def backends_status() -> dict[str, BackendStatus]:
     return {
         "reference": BackendStatus("reference", True, "vectorised numpy integers; the oracle of all others"),
         "native": _native_status(),
-        "cuda": BackendStatus("cuda", False, _CUDA),
+        "cuda": _cuda_status(),
     }
 
 
@@ -48,6 +47,11 @@ def _native_status() -> BackendStatus:
     if library.load() is None:
         return BackendStatus("native", False, library.why_missing())
     return BackendStatus("native", True, f"compiled kernels; fp8 by {_KERNELS[library.fastest()]}")
+
+
+def _cuda_status() -> BackendStatus:
+    missing = cuda.why_missing()
+    return BackendStatus("cuda", missing is None, missing or cuda.describe())
 
 
 def choose(name: str) -> Choice:

@@ -18,6 +18,7 @@ from mmaemu.backends.interface import Progress
 from mmaemu.backends.native import finite, library, outputs, sums
 from mmaemu.backends.native.finite import Index
 from mmaemu.backends.native.library import address
+from mmaemu.backends.structures import FORMATS
 from mmaemu.backends.tiles import Tile, cover, in_threads, thread_count
 from mmaemu.model.dot_product import Dot
 from mmaemu.model.epilogue import Factors
@@ -73,7 +74,7 @@ def dot(
     a, b, c = (np.ascontiguousarray(words) for words in (a, b, c))
     out = np.empty(c.shape, c.dtype)
     rule, k = library.rule_of(how.rule), a.shape[1]
-    fmt_a, fmt_b, fmt_c = (library.FORMATS[fmt] for fmt in (how.fmt_a, how.fmt_b, how.fmt_c))
+    fmt_a, fmt_b, fmt_c = (FORMATS[fmt] for fmt in (how.fmt_a, how.fmt_b, how.fmt_c))
     step = max(1, DOT_PRODUCTS // k)
 
     def run(start: int) -> None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, c_int, c_int32, c_int64, c_uint32, c_void_p
+from ctypes import POINTER, c_int, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mmaemu.model import chain, epilogue, formats
-from mmaemu.model.formats import Format
-from mmaemu.profiles import GemmRule
+from mmaemu.backends import structures
+from mmaemu.backends.structures import Output, Rule
 from mmaemu.profiles.instruction import StepRule
 
 FILE = Path(os.environ.get("MMAEMU_KERNELS") or Path(__file__).with_name("kernels.so"))
@@ -26,43 +25,14 @@ FILE = Path(os.environ.get("MMAEMU_KERNELS") or Path(__file__).with_name("kernel
 
 KERNELS = {"general": 0, "plain": 1, "avx2": 2, "avx512": 3}
 """general runs every rule of every instruction; the others fp8 by the rule of Ada and Hopper, the fastest last."""
-FORMATS = {fmt: index for index, fmt in enumerate(formats.ALL)}
-
-
-class Rule(ctypes.Structure):
-    """A StepRule, as general.h has it."""
-
-    _fields_ = [
-        *((name, c_int32) for name in (
-            "instruction_k", "group", "fraction_bits", "result_fraction_bits", "min_exponent", "nearest", "after",
-            "zero_products_align", "zero_accumulator_aligns", "saturates", "underflow_keeps_sign",
-        )),
-        ("nan", c_uint32),
-        ("order", c_void_p),
-    ]  # fmt: skip
-
-
-class Output(ctypes.Structure):
-    """What an output's words are beyond its format, as convert.h has it."""
-
-    _fields_ = [("format", c_int32), ("saturates", c_int32), ("nan", c_uint32)]
 
 
 @cache
 def rule_of(rule: StepRule) -> Rule:
-    order = np.array([k for group in chain.instruction_groups(rule) for k in group], np.int32)
-    found = Rule(
-        rule.instruction_k, rule.group, rule.fraction_bits, rule.result_fraction_bits, rule.min_exponent,
-        rule.result_rounding == "RNE", rule.accumulator_joins == "after", rule.zero_products_align,
-        rule.zero_accumulator_aligns, rule.overflow == "saturate", rule.underflow_keeps_sign, rule.nan, address(order),
-    )  # fmt: skip
+    order = structures.order_of(rule)
+    found = structures.rule_of(rule, address(order))
     found.memory = order  # it lives as long as what points to it
     return found
-
-
-@cache
-def output_of(fmt: Format, rule: GemmRule) -> Output:
-    return Output(FORMATS[fmt], epilogue.overflow_of(fmt, rule) == "saturate", epilogue.nan_of(fmt, rule))
 
 
 _FLOATS = [c_void_p, c_int64]  # where numbers begin, and how far apart rows or numbers are

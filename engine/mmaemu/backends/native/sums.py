@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 
+from mmaemu.backends import fp8_rule
 from mmaemu.backends.native import library
-from mmaemu.backends.native.library import FORMATS, KERNELS, address
+from mmaemu.backends.native.library import KERNELS, address
+from mmaemu.backends.structures import FORMATS
 from mmaemu.backends.tiles import Tile
-from mmaemu.model import formats
 from mmaemu.model.epilogue import Factors
 from mmaemu.model.formats import AnyBits, Format
 from mmaemu.plan import Plan, Split
@@ -19,33 +18,12 @@ from mmaemu.profiles.instruction import StepRule
 KERNEL: str | None = None
 """A kernel to use in place of the fastest, for tests and benchmarks."""
 
-# What fp8.h describes; the floor of the common exponent is out of reach of fp8 products.
-_FP8_RULE = {
-    "order": "sequential",
-    "fraction_bits": 13,
-    "result_fraction_bits": 13,
-    "result_rounding": "RZ",
-    "accumulator_joins": "first_step",
-    "zero_products_align": False,
-    "zero_accumulator_aligns": False,
-}
-_HIGHEST_FLOOR = -100
 _GAP = 16
 
 
 def kernel_of(rule: StepRule, fmt_a: Format, fmt_b: Format) -> str:
     """The name of the fastest kernel that runs this rule on these formats."""
-    return (KERNEL or library.fastest()) if _is_usual(rule, fmt_a, fmt_b) else "general"
-
-
-@cache
-def _is_usual(rule: StepRule, fmt_a: Format, fmt_b: Format) -> bool:
-    fp8 = fmt_a in formats.FP8 and fmt_b in formats.FP8 and rule.min_exponent <= _HIGHEST_FLOOR
-    return (
-        fp8
-        and rule.instruction_k % rule.group == 0
-        and all(getattr(rule, name) == value for name, value in _FP8_RULE.items())
-    )
+    return (KERNEL or library.fastest()) if fp8_rule.applies(rule, fmt_a, fmt_b) else "general"
 
 
 def partials(kernel: str, a: AnyBits, b: AnyBits, own: Factors, plan: Plan, tile: Tile) -> AnyBits:
